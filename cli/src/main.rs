@@ -10,6 +10,12 @@
 //!   complete: what the Tab key asks
 //!   failure: exit codes and errors, printed here and nowhere else
 //! ```
+//!
+//! # Invariants
+//! - A machine that carries an owner's bytes to another is believed nothing: `crates/pki/tests/handshakes.rs`
+//! - An impostor is sent nothing of a config, and no ticket is issued for it: `cli/src/commands/machine/activate.rs`
+//! - One process at a time is a cluster's network; a crashed one is told apart, and machines of two clusters do not hear
+//!   each other: `cli/tests/network.rs`
 
 mod args;
 mod clock;

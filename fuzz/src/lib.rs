@@ -4,6 +4,9 @@
 //! `tests/replay.rs` replays `corpus/` and thousands of seeded mutations of it on every run; `main.rs` searches on by
 //! hand (`cargo xtask fuzz`). To add a parser: a function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed
 //! that is accepted (`good-*`) and some that are not (`bad-*`).
+//!
+//! # Invariants
+//! - No parser of foreign bytes panics: `fuzz/tests/replay.rs`
 
 pub mod calls;
 pub mod certificates;

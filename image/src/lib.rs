@@ -9,6 +9,11 @@
 //! ```
 //! The same inputs give the same bytes, wherever and whenever: nothing here may ask for the time, a random number, the
 //! order of a directory on disk, or who is asking. It builds no program itself; finished files come in.
+//!
+//! # Invariants
+//! - The same inputs give the same image: `image/tests/image.rs`, `workshop/src/reproducible.rs`
+//! - An image is no heavier than promised; nothing in its root is setuid or executable beyond the table:
+//!   `image/src/limits.rs`
 
 mod build;
 pub mod cmdline;

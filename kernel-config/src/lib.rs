@@ -6,6 +6,10 @@
 //! ```
 //! The kernel's tools drop, without a word, an option whose dependency is missing; so nothing here believes what was
 //! asked, only what the final config says. This crate reads and compares text: it must never run a tool or touch a file.
+//!
+//! # Invariants
+//! - The final config has every option of the table, each for a reason: `kernel-config/src/config.rs`,
+//!   `workshop/src/kernel.rs`
 
 mod config;
 mod needs;

@@ -11,6 +11,15 @@
 //! ```
 //! It knows nothing of what runs inside a machine and never reaches out of the host: user networking is restricted,
 //! all else are unix sockets. No step needs root.
+//!
+//! # Invariants
+//! - A frame is delivered, dropped for a named reason or still held, and leaves its segment only through the gateway:
+//!   `every_frame_is_accounted_for_and_stays_on_its_segment`
+//! - Between segments goes what machines ask for, under the gateway's address, and back the answers alone:
+//!   `what_was_asked_comes_back_and_nothing_else_comes_in`
+//! - A connection into the network holds a bounded number of bytes; a reader that takes none stops the sender:
+//!   `a_machine_that_reads_nothing_stops_who_sends_to_it`
+//! - The virtual network reaches nothing outside of the host: `user_networking_is_always_restricted`
 
 pub mod argv;
 pub mod console;

@@ -1,12 +1,13 @@
 //! The house rules that no compiler knows: which crate may name which, how files begin, how long they are, what they are
-//! called, how comments and documents are written, what the specification says of tests, and whether what they point at is
-//! there. It reads the checkout and reports; with `CAIRN_BLESS` set it writes the specification's rows of tests anew, and
-//! nothing else ever.
+//! called, how comments and documents are written, and whether what they point at is there. It reads the checkout and reports;
+//! with `CAIRN_BLESS` set it writes `docs/proofs.md` and `docs/invariants.md` anew, and nothing else ever.
 
 mod circles;
 mod directions;
 mod documents;
 mod finding;
+mod generated;
+mod invariants;
 mod lists;
 mod names;
 mod programs;
@@ -19,7 +20,7 @@ mod words;
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -29,6 +30,8 @@ use cargo_metadata::{Metadata, MetadataCommand, Package};
 use self::{
     circles::Circles,
     finding::Finding,
+    generated::Generated,
+    invariants::Invariants,
     lists::{Breach, Breaches, Rule},
     names::PublicTypes,
     proofs::Proofs,
@@ -71,13 +74,12 @@ impl House {
     fn read(workspace: &Workspace) -> Result<Self> {
         let metadata = MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec();
         let metadata = metadata.context("cargo metadata")?;
-        let document = workspace.path(proofs::DOCUMENT);
-        let mut specification = fs::read_to_string(&document).context("read the specification")?;
-        let written = specification.clone();
-        let (requirements, second) = Requirements::of(&written);
+        let specification =
+            fs::read_to_string(workspace.path(references::DOCUMENT)).context("read the specification")?;
+        let (requirements, second) = Requirements::of(&specification);
         let mut findings = directions::findings(&metadata);
         findings.extend(second.into_iter().map(|(line, id)| Finding {
-            place: format!("{}:{line}", proofs::DOCUMENT),
+            place: format!("{}:{line}", references::DOCUMENT),
             rule: format!("a second line for {id}"),
         }));
         let mut code = Code::new(findings);
@@ -100,6 +102,7 @@ impl House {
                 }
             }
         }
+        code.hold_generated(workspace)?;
         let documents = documents(workspace)?;
         for (name, source) in &documents {
             code.findings.extend(requirements.findings(name, source));
@@ -108,11 +111,7 @@ impl House {
             code.breaches.extend(documents::breaches(name, source));
         }
         code.breaches.extend(documents::breach_of_all(&documents));
-        if env::var_os("CAIRN_BLESS").is_some() {
-            specification = code.proofs.blessed(&specification);
-            fs::write(&document, &specification).context("write the specification")?;
-        }
-        Ok(code.judged(&specification))
+        Ok(code.judged())
     }
 }
 
@@ -121,6 +120,7 @@ struct Code {
     findings: Vec<Finding>,
     breaches: Breaches,
     circles: Circles,
+    invariants: Invariants,
     proofs: Proofs,
     types: PublicTypes,
     /// Names of all functions, and of the cases on machines as documents write them.
@@ -134,6 +134,7 @@ impl Code {
             findings,
             breaches: Breaches::default(),
             circles: Circles::default(),
+            invariants: Invariants::default(),
             proofs: Proofs::of_cases(::tests::TABLES),
             types: PublicTypes::default(),
             functions: BTreeSet::new(),
@@ -160,6 +161,7 @@ impl Code {
             self.findings.extend(programs::findings(file, source));
         }
         self.circles.read(member, folder, file, source);
+        self.invariants.read(member, file, source);
         self.proofs.read(file, source);
         for item in source::items(source) {
             let place = format!("{file}:{}", item.line);
@@ -180,13 +182,25 @@ impl Code {
         }
     }
 
+    /// Holds the documents that are made of the sources to them, or writes them.
+    fn hold_generated(&mut self, workspace: &Workspace) -> Result<()> {
+        let invariants = Generated::read(workspace, invariants::DOCUMENT);
+        let proofs = Generated::read(workspace, proofs::DOCUMENT);
+        let wanted = [(&invariants, self.invariants.document()), (&proofs, self.proofs.document(proofs.text()))];
+        for (document, wanted) in wanted {
+            self.findings.extend(document.hold_to(workspace, &wanted)?);
+        }
+        Ok(())
+    }
+
     /// Judges what can be judged only when all is read.
-    fn judged(self, specification: &str) -> House {
-        let Self { mut findings, mut breaches, circles, proofs, types, .. } = self;
+    fn judged(self) -> House {
+        let Self { mut findings, mut breaches, circles, invariants, proofs, types, functions } = self;
         breaches.extend(types.breaches());
         breaches.extend(circles.findings().into_iter().map(|(by, finding)| Breach { rule: Rule::Circle, by, finding }));
         findings.extend(types.findings());
-        findings.extend(proofs.findings(specification));
+        findings.extend(proofs.findings());
+        findings.extend(invariants.findings(&functions));
         findings.extend(breaches.findings());
         findings.sort();
         House { findings, breaches }

@@ -8,6 +8,14 @@
 //! ```
 //!
 //! No transport, no clock, no I/O here: a caller brings its own connection, so that the TLS session stays in its reach.
+//!
+//! # Invariants
+//! - Every method has a row in the access table: `the_table_has_one_row_per_method_of_the_descriptor`
+//! - Without authentication there are `GetState`, `Claim` and, on a blank machine, its activation:
+//!   `get_state_claim_and_activation_need_no_authentication`
+//! - A machine's key, which anybody can draw, is good for `Redeem`, `ReleaseKey` and `Contribute` alone:
+//!   `a_machines_key_is_good_for_tickets_keys_and_shares_alone`
+//! - Data is not called authenticated before every block has its tag: `crates/api/src/status.rs`
 
 pub mod access;
 mod activation;

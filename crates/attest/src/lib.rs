@@ -21,6 +21,11 @@
 //!
 //! Section numbers are those of the "TPM 2.0 Library", revision 1.59. Randomness (nonces, ephemeral keys) is
 //! `aws_lc_rs::rand::SystemRandom`.
+//!
+//! # Invariants
+//! - After the cap nothing unseals: `after_the_cap_neither_the_policy_nor_an_empty_password_opens`
+//! - After the cap root neither clears the TPM nor locks a later boot out of it:
+//!   `what_root_does_to_a_closed_tpm_loses_no_disk`
 
 mod channel;
 mod code;

@@ -19,6 +19,16 @@
 //! * [`word`]: what a coordinator says to one machine.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
+//!
+//! # Invariants
+//! - Of two decisions over one state of etcd one is committed; the other is made again:
+//!   `of_two_decisions_over_one_state_one_is_committed`
+//! - A refusal holds only for the state that etcd still has: `a_refusal_holds_only_if_nothing_changed`
+//! - No change of etcd's members loses quorum: `no_step_loses_quorum_and_all_steps_come_to_an_end`
+//! - A machine votes in etcd only once it holds a share of the epoch that stands: `who_votes_next_holds_a_share_first`
+//! - A machine is told that it is no coordinator, and etcd to refuse its certificate, only when its record says so and
+//!   etcd has let go of it: `crates/cluster/tests/decide/office.rs`
+//! - A directory's version rises whenever it changes: `crates/cluster/src/directory.rs`
 
 pub mod decide;
 pub mod decision;

@@ -10,6 +10,12 @@
 //!   change  ──Changes::ask──► made, or put off: of a machine of the cluster
 //!   refusal ──Refusals::may_write──► written down, or told alone: of a machine or ticket of the cluster
 //! ```
+//!
+//! # Invariants
+//! - A stranger takes no owner's place, and a newcomer gets in while sixteen others flood:
+//!   `crates/door/src/entry/tests.rs`
+//! - A machine of the cluster has the places and calls of one machine, whatever its addresses:
+//!   `crates/door/src/entry/tests.rs`
 
 mod bucket;
 mod budget;

@@ -8,6 +8,12 @@
 //!                                  ──takes──► a quorum of shares: the half of its key
 //!                                  └────────► where the others are: all but one address may have changed
 //! ```
+//!
+//! # Invariants
+//! - A waiting coordinator gives no share before it has asked all others and none has a leader; where one has, its
+//!   directory holds: `crates/enrol/src/contribute/tests.rs`
+//! - A share goes to a machine that the giver's own directory calls a coordinator and its own share a holder, and to
+//!   nobody else: `crates/enrol/src/contribute/tests.rs`, `crates/pki/tests/handshakes.rs`
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -20,6 +20,22 @@
 //! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on. [`release`]: what a member asks
 //!   for whose disk is closed, and whom. [`renewal`]: which directory it keeps while it serves. [`rotation`]: how its disk takes the
 //!   next cluster key.
+//!
+//! # Invariants
+//! - What is decided, and in which order it is written, is decided here: the crash model and PID 1 call the same
+//!   functions: `pid_1_does_nothing_beside_the_one_enrolment_path`
+//! - Nobody is admitted and no service starts before the cap: both take what only the cap makes:
+//!   `crates/enrol/src/plan.rs`
+//! - A live disk is never formatted: `a_create_config_on_a_live_disk_formats_nothing`
+//! - A cut at any effect or sector of create or join ends in one finished machine with one CA:
+//!   `crates/enrol/src/crash.rs`
+//! - A joining machine touches nothing of its disk before it is let in, and spends one use of its ticket however often it
+//!   is cut: `a_cut_in_a_join_resumes_as_the_same_machine`
+//! - A cut while a disk takes the next cluster key leaves one that opens with one of the two; both places of the header
+//!   hold the newer before the cluster is told, and the older opens nothing then: `crates/enrol/src/crash.rs`
+//! - A coordinator's disk is not locked with a key that its own shares do not carry: `crates/enrol/src/crash.rs`
+//! - A waiting machine takes no answer that does not fit, and goes on by what it then reads:
+//!   `crates/enrol/src/asking/tests.rs`, `crates/enrol/src/release/tests.rs`
 
 pub mod asking;
 pub mod config;

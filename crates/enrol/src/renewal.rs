@@ -7,6 +7,18 @@
 //!        ├► newer, and says something else: waits ─────────────┘         │     └ with the version that was vouched for by then
 //!        └► of a second coordinator: vouched          by_owner ──────────┘ whatever its version: what was heard before is forgotten
 //! ```
+//!
+//! # Invariants
+//! - The directory on a member's ESP is its cluster's and never gets older; a cut while it is renewed leaves the one
+//!   before: `the_newest_directory_of_the_cluster_is_kept_whatever_comes`
+//! - A directory whose version jumps is refused by name: `a_version_that_jumps_is_refused_by_name`
+//! - A seal's minimum rises only to what two coordinators gave: `the_minimum_rises_to_what_two_coordinators_gave`
+//! - A cut while the seal's minimum rises leaves a seal that opens:
+//!   `a_cut_while_the_seals_minimum_rises_leaves_one_that_opens`
+//! - A cut while the owner lowers the minimum leaves the old or the new one, with a directory that it allows:
+//!   `a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new`
+//! - A jump is taken by the owner's word; a machine that runs goes on from there:
+//!   `a_member_that_runs_goes_on_from_what_its_owner_gave`
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -8,6 +8,9 @@
 //!   MemberListResponse, each one's StatusResponse ──[members]──► cluster::Members ──Step──► one change of them
 //! ```
 //! etcd's own field names are kept; its words stop at this crate's border.
+//!
+//! # Invariants
+//! - No change is made over one member's copy of etcd: `nothing_is_answered_from_one_members_copy`
 
 pub mod audit;
 pub mod members;

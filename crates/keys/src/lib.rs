@@ -22,6 +22,21 @@
 //! * [`wiped`]: decoding without copies that nobody wipes.
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers; [`activation`]: those of a
 //!   blank machine and of whoever hands it its config.
+//!
+//! # Invariants
+//! - One half of the data key alone opens nothing: `all_four_combinations_of_right_and_wrong_halves`
+//! - No edit of the disk lowers the level: `no_edit_of_the_header_lowers_the_level_or_the_state`
+//! - Any quorum of an epoch's holders opens their disks; fewer open none: `a_quorum_of_shares_opens_and_fewer_do_not`
+//! - The owner's word about a directory counts beside the seal that it was made for, and nowhere else:
+//!   `the_owners_word_counts_beside_its_own_seal_and_nowhere_else`
+//! - A recovery record opens only for the machine, disk and cluster that the connection has proved:
+//!   `a_record_opens_for_the_machine_and_disk_that_it_is_of`
+//! - The first config that a blank machine accepts wins, and nobody with a wrong code keeps others out:
+//!   `no_order_of_events_has_two_configs_taken`
+//! - A config is sent only to a machine that has proved that it knows its code; anything else does not compile:
+//!   `crates/keys/src/activation.rs`
+//! - A machine's private key is never copied: it lies behind an `Arc`, and its type has no `Clone`:
+//!   `crates/keys/src/identity.rs`
 
 pub mod activation;
 pub mod assignment;

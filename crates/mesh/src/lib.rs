@@ -20,6 +20,20 @@
 //! * [`surroundings`]: addresses near the machine that are no peer's.
 //! * [`path`]: how large a packet to a peer may be.
 //! * [`way`]: by which uplink packets to a peer leave, and by which others they could.
+//!
+//! # Invariants
+//! - Each address has one owner at any time, a new key takes over in one message, and nothing is written while nothing
+//!   changes: `crates/mesh/tests/world/main.rs`
+//! - Whatever a member says of where it is, packets to others go by the way that works:
+//!   `whatever_a_liar_does_an_honest_peer_is_reached`
+//! - A peer is heard when it finished a handshake or a session carried its packets; replayed packets are not:
+//!   `whose_initiations_are_replayed_is_not_heard`
+//! - Packets to a peer are no larger than what came back from it; measuring ends, and few paths are measured at a time:
+//!   `the_largest_size_that_passes_is_found`
+//! - A peer's measured path limits its routes, and is written once:
+//!   `a_narrow_path_limits_its_peers_routes_and_is_written_once`
+//! - A peer that is silent by one uplink is tried by the others, and nothing is written while one works:
+//!   `a_silent_link_is_left_soon_and_tried_again_with_a_short_gap`
 
 pub mod answering;
 pub mod kernel;

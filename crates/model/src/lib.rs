@@ -2,6 +2,12 @@
 //!
 //! Words are those of the glossary in ARCHITECTURE.md. Every other crate
 //! may use this one; this one uses none of them.
+//!
+//! # Invariants
+//! - A machine's state changes by the transitions that are drawn; others do not compile: `crates/model/src/progress.rs`
+//! - No link is given what the cluster keeps for itself: `a_link_takes_nothing_that_the_cluster_keeps`
+//! - A kind of caller that is added has to be decided wherever calls are: it is matched without `_`:
+//!   `crates/model/src/caller.rs`
 
 mod assignment;
 mod caller;

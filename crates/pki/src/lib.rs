@@ -8,6 +8,11 @@
 //!        │  to_pkcs8                     ▲
 //!        └─► data partition              └ PrivateKey (fresh, or the machine's seed), or CertificateRequest (owner)
 //! ```
+//!
+//! # Invariants
+//! - A machine is believed by the key that its name is made of; a caller that does not name it learns nothing of it:
+//!   `crates/pki/tests/handshakes.rs`
+//! - A certificate of one authority is worth nothing to the other two: `crates/pki/tests/profiles.rs`
 
 mod authority;
 pub mod client_auth;

@@ -12,6 +12,12 @@
 //! A unit that is equal to one that runs is that one; where a byte of it differs, it is replaced. So nothing is in it that changes by
 //! itself: certificates are named, and a renewal replaces nothing; etcd's members are those that it was started with
 //! ([`EtcdPlan`]), and a later list of members changes nobody's etcd.
+//!
+//! # Invariants
+//! - A machine runs the services that its roles want, each with bounds of its own; they listen on the VPN address and loopback,
+//!   and no secret stands in an argument: `crates/services/tests/plan.rs`
+//! - Nobody but PID 1 reaches an etcd that does not ask who calls, so nobody else reads or writes the records:
+//!   `crates/services/tests/plan.rs`
 
 mod containerd;
 mod credential;

@@ -5,6 +5,19 @@
 //! * [`cast`]: owners, machines, tickets, by number.
 //! * [`esp`]: what voters keep for the day when all are off.
 //! * [`world`]: coordinators and machines that ask, events in their order; [`laws`]: what must hold after each.
+//!
+//! Simulated are the decisions of `cluster` over an etcd that loses leader, answers and members, and shares with their slots on
+//! ESPs. Machines are switched off, cables cut, clocks are 0 to 2 s ahead, and owners have one coordinator go on alone. Not
+//! simulated: those left behind by a recovery going on, groups that are apart, addresses of links, the mesh.
+//!
+//! # Invariants
+//! - A ticket admits at most its uses; nobody shares a VPN address, pod prefix, name, VPN key or disk; no key goes to a
+//!   removed machine: `crates/sim/src/laws.rs`
+//! - After a recovery one machine coordinates, and others only by an owner's word; a refusal changes nothing in the
+//!   records but the audit: `crates/sim/src/laws.rs`
+//! - The cluster gives the key that a member's disk is locked with, whatever rotates when; so does a quorum of shares:
+//!   `crates/sim/src/esp.rs`
+//! - Each law is broken by a fault that is put in for it: `crates/sim/tests/laws.rs`
 
 pub mod cast;
 pub mod esp;

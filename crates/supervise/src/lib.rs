@@ -33,6 +33,11 @@
 //!   order; an instance counts as running until both have come (a task's shell reports both at once);
 //! - `Terminate`, `Kill` and `Probe` of an instance that has ended meanwhile do nothing;
 //! - it calls [`Tree::handle`] with [`Event::Tick`] when [`Tree::poll_timeout`] is due.
+//!
+//! # Invariants
+//! - Services start by needs, one instance at a time, and stop in order within bounds; what is given up stops after all
+//!   that need it: `crates/supervise/tests/world.rs`
+//! - A service that needs a task's work waits for the task's end: `who_needs_what_a_task_does_waits_for_its_end`
 
 mod event;
 mod spec;

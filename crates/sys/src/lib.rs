@@ -4,6 +4,10 @@
 //! What rustix offers safely (mounts, signals, reboot, limits) is used from there directly and does not pass
 //! through here. Each module wraps one kernel interface, names the kernel file it follows, and hands out owned
 //! descriptors only.
+//!
+//! # Invariants
+//! - A child has one waiter and is reaped once: `children_join_their_cgroup_first_and_are_reaped_once`
+//! - Heap that keys passed through is wiped before it is freed: `crates/sys/tests/wiped.rs`
 
 #![expect(unsafe_code, reason = "the one crate that speaks to the kernel where no safe wrapper exists")]
 

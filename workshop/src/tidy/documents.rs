@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use super::{
     finding::Finding,
+    invariants,
     lists::{Breach, Rule},
+    proofs,
 };
 
 /// Longest line outside tables and longest cell, in characters.
@@ -16,7 +18,7 @@ const ALL: usize = 120 * 1024;
 /// Name that all documents together break a rule by.
 const TOGETHER: &str = "all documents";
 /// Documents that a program writes.
-const GENERATED: &[&str] = &["docs/proofs.md", "docs/invariants.md"];
+const GENERATED: &[&str] = &[proofs::DOCUMENT, invariants::DOCUMENT];
 
 /// How large a document may be.
 enum Most {

@@ -100,7 +100,7 @@ impl Rule {
             Self::TestName => &["cairnctl", "cluster", "enrol", "init", "sim", "tests"],
             Self::Circle => &["cairnctl", "enrol", "init", "tests"],
             Self::Line => &["ARCHITECTURE.md", "README.md"],
-            Self::Cell => &["ARCHITECTURE.md", "SECURITY.md", "SPECIFICATION.md"],
+            Self::Cell => &["ARCHITECTURE.md", "SECURITY.md"],
             Self::Size => &["ARCHITECTURE.md", "README.md", "all documents"],
         }
     }

@@ -1,15 +1,21 @@
 //! Which test proves which requirement, by the tests' own word: behind `Proves:` above a test; for a case on a machine in the
-//! table that it is run from, which is asked. SPECIFICATION.md has a row per requirement that is due or proven; what a row says of tests
-//! is held to be what the sources say. What is not proven yet is a person's sentence, behind it.
+//! table that it is run from, which is asked. `docs/proofs.md` is made of that. What is not proven yet is a person's sentence
+//! there, and stays.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+};
 
 use ::tests::Table;
 
-use super::finding::Finding;
+use super::{
+    finding::Finding,
+    generated::{BLESS, wrapped},
+};
 
-/// The document with the rows.
-pub(super) const DOCUMENT: &str = "SPECIFICATION.md";
+/// The document that is made of all proofs.
+pub(super) const DOCUMENT: &str = "docs/proofs.md";
 /// The head of a file may say what it proves only here: the test is a step of its own, not a function.
 const STEP: &str = "reproducible.rs";
 /// Requirements that the machine of this version must meet, whether or not a test says so: each has a row, and a test.
@@ -68,55 +74,51 @@ impl Proofs {
         }
     }
 
-    /// Every row of the document that says something else, every requirement without a row, everything that proves nothing.
-    pub(super) fn findings(&self, document: &str) -> Vec<Finding> {
-        let mut findings = self.misplaced.clone();
-        let mut missing: BTreeSet<&str> = DUE.iter().copied().chain(self.by_id.keys().map(String::as_str)).collect();
-        for (index, row) in document.lines().enumerate() {
-            let Some(id) = id_of(row) else { continue };
-            let place = format!("{DOCUMENT}:{}", index + 1);
-            if !missing.remove(id) && self.by_id.contains_key(id) {
-                findings.push(Finding { place: place.clone(), rule: format!("a second row for {id}") });
-            }
-            match self.by_id.get(id) {
-                None => findings.push(Finding { place, rule: format!("no test names {id}") }),
-                Some(proof) if !row.starts_with(&proof.row(id)) => {
-                    let rule = format!("by the tests the row begins `{}`; {BLESS} writes it", proof.row(id));
-                    findings.push(Finding { place, rule });
-                }
-                Some(_) => {}
-            }
-        }
-        let absent = |id| Finding { place: DOCUMENT.into(), rule: format!("no row for {id}") };
-        findings.extend(missing.into_iter().map(absent));
-        findings
+    /// Everything that proves nothing, and every requirement that is due and that no test names.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let unproven = DUE.iter().filter(|id| !self.by_id.contains_key(**id));
+        let unproven = unproven.map(|id| Finding { place: DOCUMENT.to_owned(), rule: format!("no test names {id}") });
+        self.misplaced.iter().cloned().chain(unproven).collect()
     }
 
-    /// The document with its rows as the tests have them. A row's last column, which a person wrote, stays.
-    pub(super) fn blessed(&self, document: &str) -> String {
-        let row = |line: &str| {
-            let told = id_of(line).and_then(|id| Some((id, self.by_id.get(id)?, line.rsplit_once(" | ")?.1)));
-            told.map_or_else(|| line.to_owned(), |(id, proof, last)| format!("{} {last}", proof.row(id)))
-        };
-        document.lines().map(|line| row(line) + "\n").collect()
+    /// The document: a section for every requirement that is due or proven, given the one that there is.
+    pub(super) fn document(&self, written: &str) -> String {
+        let mut document = format!(
+            "# Proofs\nRequirements that are due in this version, or proven ahead of it, and their tests: files with host tests, then cases on\n\
+             machines, which begin with their file in `tests/cases`. A host test holds the rule; only a case on a machine shows that the\n\
+             machine keeps it. Written by {BLESS} from `Proves:` above tests and `proves` of cases; what is not\n\
+             proven yet is a person's sentence, and stays.\n"
+        );
+        let sentences = sentences(written);
+        let mut ids: Vec<&str> = DUE.iter().copied().chain(self.by_id.keys().map(String::as_str)).collect();
+        ids.sort_by_key(|id| (&id[..1], id[1..].parse::<u8>().ok()));
+        ids.dedup();
+        for id in ids {
+            let _cannot_fail = write!(document, "\n## {id}\n");
+            if let Some(sentence) = sentences.get(id) {
+                document += &wrapped(sentence, "");
+            }
+            document.extend(self.by_id.get(id).into_iter().flat_map(Proof::lines));
+        }
+        document
     }
 }
 
 impl Proof {
-    fn row(&self, id: &str) -> String {
-        let or_dash = |text: String| if text.is_empty() { "–".to_owned() } else { text };
-        let files: Vec<String> = self.files.iter().map(|file| format!("`{file}`")).collect();
-        let cases: Vec<String> = self.cases.iter().map(|(file, name)| format!("`{file}` {name}")).collect();
-        format!("| {id} | {} | {} |", or_dash(files.join(" · ")), or_dash(cases.join("<br>")))
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let files = self.files.iter().map(|file| format!("- `{file}`\n"));
+        files.chain(self.cases.iter().map(|(file, name)| wrapped(&format!("- `{file}` {name}"), "  ")))
     }
 }
 
-/// How the rows are written anew; their last column is a person's.
-const BLESS: &str = "`CAIRN_BLESS=1 cargo xtask tidy`";
-
-/// Requirement that a line of the document is the row of.
-fn id_of(line: &str) -> Option<&str> {
-    line.strip_prefix("| ").and_then(|rest| rest.split(" | ").next()).filter(|id| is_id(id))
+/// Sentences of a person about each requirement: the lines between its heading and its first test.
+fn sentences(document: &str) -> BTreeMap<&str, String> {
+    let sections = document.split("\n## ").skip(1).filter_map(|section| section.split_once('\n'));
+    let said = sections.map(|(id, rest)| {
+        let lines: Vec<&str> = rest.lines().take_while(|line| !line.starts_with("- ")).collect();
+        (id, lines.join(" ").trim().to_owned())
+    });
+    said.filter(|(_, sentence)| !sentence.is_empty()).collect()
 }
 
 /// Whether the comment that the first line belongs to is that of a test function.
@@ -161,42 +163,31 @@ mod tests {
         proofs
     }
 
-    /// Findings about rows that are there, and not about the many due ones that are not.
-    fn of_rows(document: &str) -> Vec<(String, String)> {
-        let findings = proofs().findings(document).into_iter();
-        findings.filter(|it| it.place != DOCUMENT).map(|it| (it.place, it.rule)).collect()
-    }
-
     #[test]
-    fn rows_that_say_what_the_tests_say_are_good() {
-        let document = "| O1 | `a/src/x.rs` · `b/src/x.rs` | `boot.rs` one<br>`boot.rs` two | – |\n\
-                        | D2 | `b/src/x.rs` | – | much |\n| D4 | – | `boot.rs` one | – |\n\
-                        | what | must |\n| S6 | `b/src/reproducible.rs` | – | – |";
-        assert_eq!(of_rows(document), []);
-    }
-
-    #[test]
-    fn a_row_that_says_something_else_or_twice_is_found() {
-        let document = "| O1 | `a/src/x.rs` | – | – |\n| D2 | `b/src/x.rs` | `boot.rs` one | – |\n| O9 | – | – | all |\n\
-                        | D4 | – | `boot.rs` one | – |\n| D4 | – | `boot.rs` one | – |";
-        let findings = of_rows(document);
-        let places: Vec<&str> = findings.iter().map(|(place, _)| place.as_str()).collect();
-        assert_eq!(places, ["SPECIFICATION.md:1", "SPECIFICATION.md:2", "SPECIFICATION.md:3", "SPECIFICATION.md:5"]);
-        assert!(findings[1].1.starts_with("by the tests the row begins `| D2 | `b/src/x.rs` | – |`"), "{findings:?}");
-        assert_eq!(findings[2].1, "no test names O9");
-        assert_eq!(findings[3].1, "a second row for D4");
-    }
-
-    #[test]
-    fn what_is_due_or_proven_has_a_row() {
-        let rules = |document: &str| -> Vec<String> {
-            let findings = proofs().findings(document).into_iter();
-            findings.filter(|it| it.place == DOCUMENT).map(|it| it.rule).collect()
+    fn the_document_has_the_tests_and_keeps_what_a_person_wrote() {
+        let written = "# Proofs\nOld.\n\n## O1\nNot yet: much,\nand more.\n- `old`\n\n## O9\nLost.\n\n## D2\n- old\n";
+        let document = proofs().document(written);
+        let section = |id: &str| {
+            let (_, rest) = document.split_once(&format!("\n## {id}\n")).expect("a section");
+            rest.split("\n## ").next().expect("it has lines").trim_end().to_owned()
         };
-        let none = rules("");
-        assert!(none.contains(&"no row for O16".into()), "due, and no test names it: {none:?}");
-        assert!(none.contains(&"no row for D4".into()), "a test names it: {none:?}");
-        assert!(!rules("| D4 | – | `boot.rs` one | – |").contains(&"no row for D4".into()));
+        assert_eq!(
+            section("O1"),
+            "Not yet: much, and more.\n- `a/src/x.rs`\n- `b/src/x.rs`\n- `boot.rs` one\n- `boot.rs` two"
+        );
+        assert_eq!(section("D2"), "- `b/src/x.rs`");
+        assert_eq!(section("S6"), "- `b/src/reproducible.rs`");
+        assert_eq!(section("O16"), "", "due, and no test names it");
+        assert!(!document.contains("## O9\n"), "neither due nor proven: {document}");
+        assert!(document.find("## O2\n") < document.find("## O11\n"), "by number: {document}");
+        assert_eq!(proofs().document(&document), document, "written again it stays");
+    }
+
+    #[test]
+    fn what_is_due_and_proven_by_nothing_is_found() {
+        let rules: Vec<String> = proofs().findings().into_iter().map(|finding| finding.rule).collect();
+        assert!(rules.contains(&"no test names O16".to_owned()), "{rules:?}");
+        assert!(!rules.contains(&"no test names D4".to_owned()), "{rules:?}");
     }
 
     #[test]
@@ -211,13 +202,5 @@ mod tests {
         assert_eq!(found("/// Proves: O1\nfn x() {}\n#[test]\nfn y() {}\n"), (1, 0));
         assert_eq!(found("/// Proves: O1\n#[derive(Debug)]\nstruct X;\n"), (1, 0));
         assert_eq!(found("//! Proves: O1\n\n#[test]\nfn x() {}\n"), (1, 0), "nor at the head of a file");
-    }
-
-    #[test]
-    fn blessing_writes_the_tests_and_keeps_what_a_person_wrote() {
-        let document = "# Head\n| O1 | old | – | not yet: much |\n| O9 | – | – | all |\n";
-        let expected = "# Head\n| O1 | `a/src/x.rs` · `b/src/x.rs` | `boot.rs` one<br>`boot.rs` two | not yet: much |\n\
-                        | O9 | – | – | all |\n";
-        assert_eq!(proofs().blessed(document), expected);
     }
 }

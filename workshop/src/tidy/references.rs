@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, path::Path};
 
 use super::{finding::Finding, source};
 
+/// The document with a line for every requirement.
+pub(super) const DOCUMENT: &str = "SPECIFICATION.md";
 /// The letters that ids of requirements begin with.
 const GROUPS: &str = "ABDFKMNOPQSTUW";
 /// Words that look like ids and are somebody else's, below this folder.
@@ -53,7 +55,7 @@ impl<'a> Requirements<'a> {
             let words = read.split(|letter: char| !letter.is_alphanumeric()).filter(|word| is_id(word));
             let foreign = |id: &str| FOREIGN.iter().any(|(word, folder)| *word == id && file.starts_with(folder));
             for id in words.filter(|id| !self.0.contains(id) && !foreign(id)) {
-                report(format!("{id} has no line in {}", super::proofs::DOCUMENT));
+                report(format!("{id} has no line in {}", DOCUMENT));
             }
         }
         findings
