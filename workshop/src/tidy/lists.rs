@@ -101,7 +101,7 @@ impl Rule {
             Self::Circle => &["cairnctl", "enrol", "init", "tests"],
             Self::Line => &[],
             Self::Cell => &[],
-            Self::Size => &["all documents"],
+            Self::Size => &[],
         }
     }
 }
