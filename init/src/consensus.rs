@@ -200,6 +200,14 @@ pub(crate) async fn erase_etcd() -> io::Result<()> {
     users::erase().await
 }
 
+/// Puts aside what etcd has on this machine, where another is to begin.
+///
+/// # Errors
+/// What the file system says; it may be asked for again.
+pub(crate) async fn put_etcd_aside() -> io::Result<()> {
+    users::put_aside().await
+}
+
 impl Records {
     /// Over this machine's own etcd, which asks who calls; `first` is what it writes if nobody has.
     ///

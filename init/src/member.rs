@@ -43,8 +43,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Damage(perform::Error),
     /// Only an owner can go on.
-    #[error(transparent)]
-    Owner(OwnerReason),
+    #[error("live as a member of the cluster")]
+    Owner(#[source] OwnerReason),
 }
 
 /// Why it is not known what lies here.
@@ -198,6 +198,7 @@ fn perform(
     match effect {
         Effect::Attend { coordinator, known } => {
             underway.forget(EffectKind::Announce);
+            tracing::info!(machine = %coordinator.0, address = %coordinator.1, "listens to a coordinator");
             *attended = Some(dialler.attend(coordinator, known));
         }
         Effect::Leave => {
@@ -228,6 +229,7 @@ fn perform(
         Effect::EraseShares => begin(Box::pin(it.erase_shares())),
         Effect::EraseKeys => begin(Box::pin(Performer::erase_keys())),
         Effect::EraseEtcd => begin(Box::pin(Performer::erase_etcd())),
+        Effect::PutEtcdAside => begin(Box::pin(Performer::put_etcd_aside())),
         Effect::CommitRecovery => begin(Box::pin(it.commit_recovery())),
         Effect::DropRecovery => begin(Box::pin(Performer::drop_recovery())),
         Effect::NeedOwner(need) => return Err(Error::Owner(need)),

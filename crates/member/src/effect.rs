@@ -92,6 +92,8 @@ pub enum Effect {
     EraseKeys,
     /// Erase etcd's notes, then its data.
     EraseEtcd,
+    /// Erase etcd's notes, and put its data aside: another etcd is to begin in its place.
+    PutEtcdAside,
     /// Write the recovery into the records, then remove its note.
     CommitRecovery,
     /// Remove the note of a recovery that is not to be done.
@@ -152,6 +154,8 @@ pub enum EffectKind {
     EraseKeys,
     /// [`Effect::EraseEtcd`].
     EraseEtcd,
+    /// [`Effect::PutEtcdAside`].
+    PutEtcdAside,
     /// [`Effect::CommitRecovery`].
     CommitRecovery,
     /// [`Effect::DropRecovery`].
@@ -183,6 +187,7 @@ impl Effect {
             Self::EraseShares => EffectKind::EraseShares,
             Self::EraseKeys => EffectKind::EraseKeys,
             Self::EraseEtcd => EffectKind::EraseEtcd,
+            Self::PutEtcdAside => EffectKind::PutEtcdAside,
             Self::CommitRecovery => EffectKind::CommitRecovery,
             Self::DropRecovery => EffectKind::DropRecovery,
             Self::Attend { .. }

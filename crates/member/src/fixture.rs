@@ -185,6 +185,10 @@ impl World {
                 assert_eq!(self.units, None, "units run");
                 (self.begun, self.note, self.electorate) = (false, false, None);
             }
+            Effect::PutEtcdAside => {
+                assert_eq!(self.units, None, "units run");
+                (self.begun, self.note, self.electorate) = (false, false, None);
+            }
             Effect::Announce(_)
             | Effect::AskDirectory(_)
             | Effect::Keep(KeptFile::Peers)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use cluster::Word;
-use cluster::desired::Desired;
+use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use model::{ClusterRole, MachineId};
@@ -52,7 +52,11 @@ pub struct Life {
     /// Coordinators that say so.
     voices: BTreeSet<MachineId>,
     second_voice: Option<Instant>,
+    /// Whether a second voice was sought for a while.
+    in_vain: bool,
     electorate: Option<BTreeSet<MachineId>>,
+    /// Desired state that is obeyed once what etcd has here is put aside.
+    rejoining: Option<Box<Desired>>,
     directory: Option<(StateVersion, Vec<VpnPlace>)>,
     missing: BTreeSet<MachineId>,
     underway: BTreeMap<EffectKind, Effect>,
@@ -79,7 +83,9 @@ impl Life {
             doubtful: None,
             voices: BTreeSet::new(),
             second_voice: None,
+            in_vain: false,
             electorate,
+            rejoining: None,
             directory: None,
             missing: BTreeSet::new(),
             underway: BTreeMap::new(),
@@ -220,20 +226,29 @@ impl Life {
     /// Has desired state that was judged be kept, and obeyed then.
     fn believe(&mut self, desired: Box<Desired>) {
         self.certain();
+        self.rejoining = None;
         if desired.says_the_same(self.belief.desired()) {
             self.keeping.desired(None);
             self.belief.take(*desired);
             self.heard = true;
+        } else if self.has_left_etcd(&desired) {
+            self.rejoining = Some(desired);
         } else {
             self.keeping.desired(Some(desired));
         }
+    }
+
+    /// Whether etcd let go of this machine and has added it again: no voter becomes a learner otherwise.
+    fn has_left_etcd(&self, desired: &Desired) -> bool {
+        let is_learner = matches!(desired.etcd, EtcdPart::Learner { .. });
+        is_learner && self.belief.desired().etcd == EtcdPart::Voter && self.role.has_begun()
     }
 
     /// No voice says any more that the machine is a node, or enough do.
     fn certain(&mut self) {
         self.doubtful = None;
         self.voices.clear();
-        self.second_voice = None;
+        (self.second_voice, self.in_vain) = (None, false);
     }
 
     fn disbelieve(&mut self, by: MachineId, why: Disbelief, now: Instant, out: &mut Vec<Effect>) {
@@ -307,6 +322,12 @@ impl Life {
                 if outcome.is_ok() && matches!(effect, Effect::Units(None)) {
                     self.source.none(now);
                 }
+                if outcome.is_ok() && effect == Effect::PutEtcdAside {
+                    self.electorate = None;
+                    if let Some(desired) = self.rejoining.take() {
+                        self.keeping.desired(Some(desired));
+                    }
+                }
                 self.role.done(&effect, outcome.map_err(drop), now);
             }
             _ => {} // every other kind is the role's
@@ -316,6 +337,7 @@ impl Life {
     /// Asks for all that is due and not under way.
     fn advance(&mut self, now: Instant, out: &mut Vec<Effect>) {
         if self.second_voice.is_some_and(|due| now >= due) {
+            self.in_vain = true;
             self.seek(now, out);
         }
         let (own, believed) = (self.own, self.believed());
@@ -360,7 +382,8 @@ impl Life {
         let desired = self.belief.desired();
         let goal = match (desired.assignment.role(), &self.doubtful) {
             (ClusterRole::Node, _) => Goal::Node,
-            (ClusterRole::Coordinator, Some(_)) => Goal::Stopped,
+            (ClusterRole::Coordinator, _) if self.rejoining.is_some() => Goal::Rejoin,
+            (ClusterRole::Coordinator, Some(_)) => Goal::Stopped { in_vain: self.in_vain },
             (ClusterRole::Coordinator, None) => Goal::Coordinator { desired, heard: self.heard, givers: &givers },
         };
         let step = self.role.step(goal, now);

@@ -35,8 +35,14 @@ pub(crate) enum Goal<'a> {
     },
     /// Node; what is left of a coordinator is erased.
     Node,
+    /// Coordinator anew: etcd has let go of the machine, and has added it again. What it has is of no use, and kept aside.
+    Rejoin,
     /// Node by one voice: nothing of a coordinator runs, and nothing is erased.
-    Stopped,
+    Stopped {
+        /// Whether a second voice was sought in vain. Before, nobody is told that the machine is a node: whoever removes it then
+        /// would keep it from hearing that voice.
+        in_vain: bool,
+    },
 }
 
 /// Next step towards the role that is wanted.
@@ -128,7 +134,12 @@ impl Role {
 
     /// Whether anything lies here that only a confirmed word may erase: etcd has begun.
     pub(crate) fn is_worth_confirming(&self) -> bool {
-        self.begun != Some(false) && !(self.shares_erased && self.keys_erased && self.etcd_erased)
+        self.has_begun() && !(self.shares_erased && self.keys_erased && self.etcd_erased)
+    }
+
+    /// Whether etcd has begun here, as far as that is known.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun != Some(false)
     }
 
     /// Whether units of a coordinator run.
@@ -212,6 +223,10 @@ impl Role {
                 (self.begun, self.etcd_erased, self.stale) = (Some(false), true, false);
                 (self.join_noted, self.recovery) = (false, Recovery::No);
             }
+            Effect::PutEtcdAside => {
+                (self.keys, self.begun, self.stale) = (false, Some(false), false);
+                (self.join_noted, self.recovery) = (false, Recovery::No);
+            }
             Effect::CommitRecovery => self.recovery = Recovery::Committed,
             Effect::DropRecovery => self.recovery = Recovery::No,
             // No step of the role.
@@ -239,7 +254,8 @@ impl Role {
         }
         let step = match goal {
             Goal::Node => self.towards_node(),
-            Goal::Stopped => self.towards_stopped(),
+            Goal::Rejoin => self.towards_rejoining(),
+            Goal::Stopped { in_vain } => self.towards_stopped(in_vain),
             Goal::Coordinator { desired, heard, givers } => self.towards_coordinator(desired, heard, givers, now),
         };
         if self.running.is_some() && self.begun == Some(false) {
@@ -254,12 +270,19 @@ impl Role {
         step
     }
 
-    fn towards_stopped(&self) -> Step {
+    fn towards_rejoining(&self) -> Step {
+        if self.face == Some(Face::Coordinator) {
+            return Step::Do(Effect::Face(Face::Leaving));
+        }
+        Step::Do(if self.running.is_some() { Effect::Units(None) } else { Effect::PutEtcdAside })
+    }
+
+    fn towards_stopped(&self, in_vain: bool) -> Step {
         match (&self.face, &self.running) {
             (Some(Face::Coordinator), _) => Step::Do(Effect::Face(Face::Leaving)),
             (_, Some(_)) => Step::Do(Effect::Units(None)),
-            (Some(Face::Node), None) => Step::Rest,
-            (Some(Face::Leaving) | None, None) => Step::Do(Effect::Face(Face::Node)),
+            (Some(Face::Leaving) | None, None) if in_vain => Step::Do(Effect::Face(Face::Node)),
+            (Some(Face::Node | Face::Leaving) | None, None) => Step::Rest,
         }
     }
 
@@ -332,7 +355,7 @@ impl Role {
             return Step::Do(Effect::NeedOwner(OwnerReason::Alone));
         };
         if self.stale {
-            return Step::Do(if self.keys { Effect::EraseKeys } else { Effect::EraseEtcd });
+            return Step::Do(if self.keys { Effect::EraseKeys } else { Effect::PutEtcdAside });
         }
         match &desired.etcd {
             _ if !heard => Step::Wait("no coordinator has said yet what this machine is to be"),

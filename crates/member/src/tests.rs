@@ -53,9 +53,10 @@ fn demotion_hides_stops_and_erases_in_order() {
     assert_eq!(world.steps(), [EffectKind::Units, EffectKind::Face]);
     world.hears(&all_say(&[2, 3], &node(11)));
     let steps = world.steps();
-    let first = [EffectKind::Face, EffectKind::Units, EffectKind::Face, EffectKind::Keep];
-    assert_eq!(steps[..4], first, "nothing is shown and nothing runs behind the first voice");
-    assert_eq!(steps[4..], [EffectKind::EraseShares, EffectKind::EraseKeys, EffectKind::EraseEtcd]);
+    let first = [EffectKind::Face, EffectKind::Units, EffectKind::Keep];
+    assert_eq!(steps[..3], first, "nothing is shown and nothing runs behind the first voice");
+    let erases = [EffectKind::EraseShares, EffectKind::EraseKeys, EffectKind::EraseEtcd, EffectKind::Face];
+    assert_eq!(steps[3..], erases, "a node is shown once nothing is left");
     assert_eq!(end(&world), node_end());
 }
 
@@ -287,6 +288,31 @@ fn an_etcd_that_has_not_begun_is_replaced_for_other_members() {
     assert_eq!(world.steps(), [EffectKind::Keep, EffectKind::LookAtEtcd]);
 }
 
+/// A machine that a recovery took out, or that was off while it was made a node and a coordinator again. Proves: S14, K6
+#[test]
+fn a_promotion_replaces_what_etcd_left_here() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    world.hears(&all_say(&[2], &node(11))).past();
+    world.hears(&all_say(&[2], &learner(12, &[2])));
+    let steps = world.steps();
+    let joins = [EffectKind::PutEtcdAside, EffectKind::Keep, EffectKind::NoteJoin, EffectKind::TakeKeys];
+    assert_eq!(steps[..4], joins, "{steps:?}");
+    assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }));
+    // The same behind a cut at each step.
+    for cut in 0..8 {
+        let mut world = World::coordinator();
+        world.start().settle();
+        world.pass(10);
+        world.is_told(&learner(12, &[2]));
+        world.perform_some(cut);
+        world.cut().start().settle();
+        world.hears(&all_say(&[2], &learner(12, &[2]))).pass(5).hears(&all_say(&[2], &learner(12, &[2])));
+        assert_eq!((world.face, world.units.is_some()), (Some(Face::Coordinator), true), "cut behind {cut}");
+        assert!(world.kept.says_the_same(&learner(12, &[2])));
+    }
+}
+
 /// Proves: S14
 #[test]
 fn what_is_right_causes_no_step() {
@@ -415,4 +441,17 @@ proptest! {
         prop_assert!(word.says_the_same(&world.kept));
 
     }
+}
+
+/// A demotion as it goes: own records say so first, then etcd lets go, and two others say it. Proves: S14
+#[test]
+fn a_demotion_ends_by_the_words_of_two_others() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    let kept = |desired: Desired| Event::Records(OwnRecords::Kept { desired: Some(desired.into()), peers: version(11) });
+    world.handle(kept(desired(11, Coordinator, &[1, 2, 3]))).settle();
+    world.handle(kept(desired(12, Coordinator, &[2, 3]))).settle();
+    world.handle(Event::Records(OwnRecords::Lost)).settle().pass(6);
+    world.hears(&all_say(&[2, 3], &node(13)));
+    assert_eq!(end(&world), node_end());
 }

@@ -25,6 +25,8 @@ const ALL: &str = "root";
 const MADE: &str = "etcd-users";
 /// etcd's own.
 const ETCD: &str = "etcd";
+/// Data of an etcd that let go of this machine, behind a promotion that began another.
+const ASIDE: &str = "etcd-aside";
 /// What etcd has written before it serves anybody.
 const LOG: &str = "etcd/member/wal";
 
@@ -70,6 +72,21 @@ pub(super) async fn erase() -> io::Result<()> {
     tasks::blocking(|| end(Path::new(DATA))).await
 }
 
+/// Erases all notes of etcd, and puts its data in the place of what was put aside before.
+pub(super) async fn put_aside() -> io::Result<()> {
+    tasks::blocking(|| set_aside(Path::new(DATA))).await
+}
+
+/// The notes in front of what they are of. Without data, what was put aside before stays.
+fn set_aside(data: &Path) -> io::Result<()> {
+    [NOTE, MADE, REVOKED, ELECTORATE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))?;
+    if durable::exists(&data.join(ETCD))? {
+        durable::remove(&data.join(ASIDE))?;
+        durable::rename(data, ETCD, ASIDE)?;
+    }
+    Ok(())
+}
+
 /// What was to be recovered with an etcd that ran here before is over: this one would take the others out.
 fn begin(data: &Path) -> io::Result<()> {
     durable::remove(&data.join(NOTE))?;
@@ -78,7 +95,7 @@ fn begin(data: &Path) -> io::Result<()> {
 
 /// The note in front of what it is of.
 fn end(data: &Path) -> io::Result<()> {
-    [NOTE, ETCD, MADE, REVOKED, ELECTORATE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
+    [NOTE, ETCD, MADE, REVOKED, ELECTORATE, ASIDE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
 }
 
 /// Makes them, whatever of it was done before, and notes it.
@@ -144,7 +161,12 @@ mod tests {
             fs::write(data.path().join(name), [7; 32]).expect("written");
         }
         assert_eq!(there(), [true; 5]);
+        set_aside(data.path()).expect("put aside");
+        let aside = || durable::exists(&data.path().join(ASIDE).join("member")).expect("seen");
+        assert_eq!((there(), aside()), ([false; 5], true));
+        set_aside(data.path()).expect("nothing is left to do");
+        assert!(aside(), "what was put aside stays");
         end(data.path()).expect("erased");
-        assert_eq!(there(), [false; 5]);
+        assert_eq!((there(), aside()), ([false; 5], false));
     }
 }

@@ -8,7 +8,7 @@ use ::member::{EffectOutcome, EtcdStart, Face, KeptFile, VpnPlace};
 use api::HandedOver;
 use cluster::desired::Desired;
 use keys::identity::Identity;
-use model::Assignment;
+use model::{Assignment, ClusterRole};
 use services::{EtcdCluster, EtcdPlan, ServicePlan};
 use supervise::ChangeError;
 use tokio::sync::watch;
@@ -276,6 +276,10 @@ impl Performer {
             !Arc::ptr_eq(&std::mem::replace(shown, member.identity.clone()), &member.identity)
         });
         if let Some(node) = role {
+            let coordinates = |assignment: &Assignment| assignment.role() == ClusterRole::Coordinator;
+            if board.facts().read(|now| now.assignment.as_ref().is_some_and(coordinates)) {
+                tracing::info!("this machine is no coordinator any more");
+            }
             // Who asks hears it only now: `cairnctl machine remove` waits for it.
             board.facts().update(|now| now.assignment = Some(node));
         }
@@ -295,6 +299,11 @@ impl Performer {
 
     pub(super) async fn erase_etcd() -> Result<EffectOutcome, Error> {
         consensus::erase_etcd().await.map_err(Error::Erase)?;
+        Ok(EffectOutcome::Whole)
+    }
+
+    pub(super) async fn put_etcd_aside() -> Result<EffectOutcome, Error> {
+        consensus::put_etcd_aside().await.map_err(Error::Erase)?;
         Ok(EffectOutcome::Whole)
     }
 

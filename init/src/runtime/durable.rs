@@ -19,11 +19,11 @@ const DAMAGE: [Errno; 4] = [Errno::IO, Errno::ILSEQ, Errno::UCLEAN, Errno::BADMS
 #[error("read `{0}`")]
 pub(crate) struct Unreadable(PathBuf, #[source] io::Error);
 
-/// Whether `error` comes from a disk that does not give what lies on it.
+/// Whether `error` comes from a disk that does not give what lies on it, or has lost what only its owner can bring back.
 pub(crate) fn is_damage(error: &(dyn Error + 'static)) -> bool {
     let damage = |error: &io::Error| DAMAGE.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
     let mut chain = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
-    chain.any(|error| error.downcast_ref::<io::Error>().is_some_and(damage))
+    chain.any(|error| error.downcast_ref::<io::Error>().is_some_and(damage) || error.is::<member::OwnerReason>())
 }
 
 /// Whether anything lies at `path`.
@@ -112,6 +112,17 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.and_then(|()| path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())),
     }
+}
+
+/// Renames what lies in `directory`, durably; nothing may lie under the new name.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn rename(directory: &Path, from: &str, to: &str) -> io::Result<()> {
+    #[cfg(test)]
+    faults::strike(&directory.join(from))?;
+    fs::rename(directory.join(from), directory.join(to))?;
+    File::open(directory)?.sync_all()
 }
 
 /// Overwrites a secret's file, or every file below a directory of them, and removes it, durably. Nothing to do where there is none.
