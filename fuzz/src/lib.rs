@@ -28,9 +28,9 @@ use keys::coordinator::CoordinatorKeys;
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
 use keys::introduction::{ClusterPlace, OwnerKeys};
-use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
 use keys::ticket::Ticket;
+use keys::two_slot::{self, File, SLOT_BYTES, Slot};
 use model::{BootClass, MachineId, MachinePubKey, NodeName, Secret};
 use qemu::network::{Decoder, Frame, Heard, Runt, Stage, TooLong, control, hear_socks};
 
@@ -280,11 +280,12 @@ pub fn header(bytes: &[u8]) -> ParseVerdict {
     outcome
 }
 
-/// A slot of a paired file, and what the clear part means to each of them. The bytes are also put into a slot as its
+/// A slot of a two-slot file, and what the clear part means to each of them. The bytes are also put into a slot as its
 /// clear part, so that mutations get past the checksum.
 pub fn slot(bytes: &[u8]) -> ParseVerdict {
     for file in File::ALL {
-        let around = pair::emit(*file, 1, &bytes[..bytes.len().min(SLOT_BYTES / 2)], None).expect("half a slot fits");
+        let around =
+            two_slot::emit(*file, 1, &bytes[..bytes.len().min(SLOT_BYTES / 2)], None).expect("half a slot fits");
         Slot::read(*file, &around).expect("our own");
         let _ = keys::seal::read([&around, &around]);
     }

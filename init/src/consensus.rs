@@ -38,7 +38,6 @@ use cluster::state::{NotHandedOver, StateVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use door::PutOff;
-use enrol::renewal::Giver;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::endpoint::Endpoint;
 use keys::recovery::RecoveryPubKey;
@@ -46,6 +45,7 @@ use model::MachineId;
 use pki::{Authority, Identity, Profile, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
+use unlock::renewal::Giver;
 
 use crate::enrolment::shares::Shares;
 use crate::enrolment::{Authorities, Directories, MakeError};

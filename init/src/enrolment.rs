@@ -30,14 +30,16 @@ use std::sync::Arc;
 
 use cluster::desired::Desired;
 use enrol::asking::{self, Answer, Asking, Given, Refused};
-use enrol::found::{Creation, Decision, Found, Inputs, Minimum, Opening, Report, Seal, decide};
+use enrol::create::Creation;
+use enrol::failure::Failure;
+use enrol::found::{Decision, Found, Inputs, Report, decide};
 use enrol::join::{Asker, Draft, Joining, Material};
 use enrol::making::Fresh;
 use enrol::member::Membership;
+use enrol::opening::{Minimum, Opening};
 use enrol::plan::{Capped, Halt, Plan};
-use enrol::release::Keyless;
-use enrol::renewal;
-use enrol::wait::{Failure, Wait};
+use enrol::seal::Seal;
+use enrol::wait::Wait;
 use keys::activation::Code;
 use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
@@ -45,6 +47,7 @@ use keys::identity::Identity;
 use model::{Chain, ClusterId, ClusterKey, DiskUuid, MachinePubKey, PowerOn, Secret, Underway, Waiting};
 use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
+use unlock::renewal::DirectoryWrite;
 
 use crate::facts::Link;
 use crate::machine::disk::Disk;
@@ -227,11 +230,14 @@ impl Enrolment {
         };
         let performed = match prepared {
             Ok(prepared) => self.perform(prepared).await,
-            Err(failure) => Err(Halt::Failed(Wait::Failed(failure))),
+            Err(failure) => Err(Halt::Failed(failure)),
         };
         match performed {
             Ok((member, capped)) => Ok(Outcome::Member(Box::new(member), underway, capped)),
-            Err(Halt::Failed(wait)) => Ok(Outcome::Waits(underway.waits(wait.state()), wait, None)),
+            Err(Halt::Failed(failure)) => {
+                let wait = Wait::Failed(failure);
+                Ok(Outcome::Waits(underway.waits(wait.state()), wait, None))
+            }
             Err(Halt::Open(error)) => Err(error),
         }
     }
@@ -239,14 +245,14 @@ impl Enrolment {
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
     pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
         let (board, open, directories) = (self.board.clone(), self.open.clone(), self.directories.clone());
-        let keyless = Keyless::of(wait, seal);
-        let waits = keyless.and_then(|keyless| Some((keyless, self.exchange.waits(keyless, &self.open, &board)?)));
+        let member = wait.locked_member(seal);
+        let waits = member.and_then(|member| Some((member, self.exchange.waits(member, &self.open, &board)?)));
         let asks = async {
             let answer = if let Wait::LetIn(asker) = wait {
                 Some(Answer::Admission(Box::new(join::admission(asker, &board).await)))
-            } else if let Some(keyless) = keyless {
+            } else if let Some(member) = member {
                 let waits = waits.as_ref().map(|(_, waits)| waits.as_ref());
-                release::answer(keyless, &board, &directories, waits).await
+                release::answer(member, &board, &directories, waits).await
             } else {
                 None
             };
@@ -255,15 +261,15 @@ impl Enrolment {
             }
             pending::<Infallible>().await
         };
-        self.needs.send_replace(keyless.map(Needs::of));
+        self.needs.send_replace(member.map(Needs::of));
         match wait {
             Wait::Blank(_) => self.show_code(),
             Wait::LetIn(asker) => self.board.key(Some(MachinePubKey(asker.identity().public()))),
-            Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Damaged(_) | Wait::Failed(_) => {}
+            Wait::AwaitingKeys(_) | Wait::NeedsOwner(_) | Wait::Failed(_) => {}
         }
         let exchanges = async {
             match &waits {
-                Some((keyless, waits)) => waits.ask(*keyless, &board).await,
+                Some((member, waits)) => waits.ask(*member, &board).await,
                 None => pending().await,
             }
         };
@@ -325,7 +331,7 @@ impl Enrolment {
     }
 
     /// Makes the directory durable that its owner gives a machine that waits.
-    async fn renew(&self, write: renewal::Write) -> Result<(), esp::Error> {
+    async fn renew(&self, write: DirectoryWrite) -> Result<(), esp::Error> {
         let written = perform::renewed(self.esp.clone(), write).await?;
         tracing::info!(version = written.version(), "the cluster's directory is the one that the owner gave");
         Ok(())

@@ -16,11 +16,11 @@ use ::member::{
     Announcement, Effect, EffectKind, EffectOutcome, Event, Life, LifeFacts, OwnRecords, OwnerReason, Part, RoleFacts,
     VpnPlace,
 };
-use enrol::renewal::Giver;
 use keys::directory::{Coordinator, Directory};
 use model::Chain;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
+use unlock::renewal::Giver;
 
 use crate::consensus::{self, Records};
 use crate::enrolment;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrol::plan::HeaderCopy;
+use enrol::step::HeaderCopy;
 use keys::header::{Copies, Copy, HEADER_BYTES, HEADER_OFFSETS};
 use model::Chain;
 use services::names;

@@ -1,5 +1,5 @@
 //! Contributions that coordinators send each other after all were switched off: a share of the cold-start key, and
-//! where they have found the others. What comes in is bounded here; whether it is of use, `enrol` says.
+//! where they have found the others. What comes in is bounded here; whether it is of use, `unlock` says.
 
 use std::fmt;
 

@@ -11,15 +11,16 @@
 
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use model::{ClusterKey, DiskUuid};
+use unlock::locked::{FittingHalf, LockedMember};
+use unlock::renewal::{DirectoryWrite, RenewError};
 use zeroize::Zeroizing;
 
 use crate::config::{self, ConfigError, Tpm};
-use crate::found::Seal;
+use crate::failure::Failure;
 use crate::join::{Admission, Asker};
-use crate::plan::Step;
-use crate::release::Keyless;
-use crate::renewal::{NotRenewed, Write};
-use crate::wait::{Failure, Reason, Wait};
+use crate::seal::Seal;
+use crate::step::Step;
+use crate::wait::{Reason, Wait};
 
 /// A question of a waiting machine: what it needs to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +45,10 @@ pub enum Question {
 pub enum Answer {
     /// A signed enrolment config, as bytes.
     Config(Zeroizing<Vec<u8>>),
-    /// The cluster's half.
-    ClusterHalf(ClusterHalf),
+    /// A half that somebody brings, to be judged.
+    Half(ClusterHalf),
+    /// The cluster's half: whoever asked for it has judged it.
+    FittingHalf(FittingHalf),
     /// Admission to the cluster of the machine's ticket.
     Admission(Box<Admission>),
     /// Where the coordinators are, by the owner's word; also where the version jumps.
@@ -63,7 +66,7 @@ impl Answer {
     /// A half that somebody brings, for the disk and generation that they say.
     #[must_use]
     pub const fn half(key: ClusterKey, disk: DiskUuid, generation: u32) -> Self {
-        Self::ClusterHalf(ClusterHalf { key, disk, generation, next: None })
+        Self::Half(ClusterHalf { key, disk, generation, next: None })
     }
 }
 
@@ -73,7 +76,7 @@ pub struct Given {
     /// A config; wins over what lies on the ESP and what QEMU passed.
     pub config: Option<Zeroizing<Vec<u8>>>,
     /// A half of the disk's key; counts before any share of the machine's own.
-    pub half: Option<ClusterHalf>,
+    pub half: Option<FittingHalf>,
     /// An admission; counts for the machine that asked for it.
     pub admission: Option<Box<Admission>>,
 }
@@ -86,7 +89,7 @@ pub enum Effect {
     /// Read and decide again, with this. The machine waits no more.
     Resume(Given),
     /// Write this slot, and once that is durable answer [`Answer::Retry`]. The machine waits on.
-    Renew(Write),
+    Renew(DirectoryWrite),
     /// Extend PCR 11, where there is a TPM: nothing can be unsealed any more in this boot. The machine, if it is known.
     Cap(Option<Holder>),
     /// Tell the log.
@@ -107,7 +110,7 @@ pub enum Refused {
     ClusterHalf(#[source] OpenError),
     /// A directory that is not the cluster's.
     #[error("the directory that was given is not taken")]
-    Directory(#[source] NotRenewed),
+    Directory(#[source] RenewError),
     /// [`Effect::Renew`] failed, by the shell's word.
     #[error("the directory that was given could not be written to the ESP, as the machine's log says")]
     NotWritten,
@@ -126,7 +129,7 @@ enum State<'a> {
     /// To be let in.
     Admission(&'a Asker),
     /// For the cluster's half.
-    ClusterHalf(Keyless<'a>),
+    ClusterHalf(LockedMember<'a>),
     /// For somebody to mend it.
     Retry,
     /// For the next boot, or no more.
@@ -137,15 +140,15 @@ impl<'a> Asking<'a> {
     /// Begins to wait, and what is to be done first. `seal` is the one that opened.
     #[must_use]
     pub fn start(wait: &'a Wait, seal: Option<&'a Seal>) -> (Self, Effect) {
-        let (state, effect) = match (wait, Keyless::of(wait, seal)) {
+        let (state, effect) = match (wait, wait.locked_member(seal)) {
             (Wait::Blank(tpm), _) => (State::Config(*tpm), Effect::Ask(Question::Config)),
             (Wait::LetIn(asker), _) => (State::Admission(asker), Effect::Ask(Question::Admission)),
-            (Wait::AwaitingKeys { .. }, Some(keyless)) => {
-                let question = Question::ClusterHalf { disk: keyless.disk(), generation: keyless.generation() };
-                (State::ClusterHalf(keyless), Effect::Ask(question))
+            (Wait::AwaitingKeys(_), Some(member)) => {
+                let question = Question::ClusterHalf { disk: member.disk(), generation: member.generation() };
+                (State::ClusterHalf(member), Effect::Ask(question))
             }
             (wait, _) if wait.is_final() => (State::Over, Effect::Cap(seal.map(|seal| seal.body.holder()))),
-            (Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Damaged(_) | Wait::Failed(_), _) => {
+            (Wait::AwaitingKeys(_) | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
                 (State::Retry, Effect::Ask(Question::Retry))
             }
         };
@@ -155,8 +158,8 @@ impl<'a> Asking<'a> {
     /// Takes what somebody answered, which is not believed yet, and says what is to be done.
     #[must_use]
     pub fn answered(&mut self, answer: Answer) -> Effect {
-        if let (State::ClusterHalf(keyless), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
-            return match keyless.renew(signed, ca_spki) {
+        if let (State::ClusterHalf(member), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
+            return match member.renew(signed, ca_spki) {
                 Ok(write) => Effect::Renew(write),
                 Err(error) => Effect::Report(Refused::Directory(error)),
             };
@@ -177,10 +180,11 @@ impl<'a> Asking<'a> {
                 verified.config.fits(*tpm).map_err(|unserved| Refused::Config(unserved.into()))?;
                 Ok(Given { config: Some(bytes), ..Given::default() })
             }
-            (State::ClusterHalf(keyless), Answer::ClusterHalf(half)) => {
-                keyless.takes(&half).map_err(Refused::ClusterHalf)?;
+            (State::ClusterHalf(member), Answer::Half(half)) => {
+                let half = member.judge(half).map_err(Refused::ClusterHalf)?;
                 Ok(Given { half: Some(half), ..Given::default() })
             }
+            (State::ClusterHalf(_), Answer::FittingHalf(half)) => Ok(Given { half: Some(half), ..Given::default() }),
             // Whether it fits is decided with the attempt that is read again.
             (State::Admission(asker), Answer::Admission(admission)) => {
                 Ok(Given { config: asker.handed_in.clone(), admission: Some(admission), ..Given::default() })
@@ -189,7 +193,10 @@ impl<'a> Asking<'a> {
                 Ok(Given { config: asker.handed_in.clone(), ..Given::default() })
             }
             (State::Config(_) | State::ClusterHalf(_) | State::Retry, Answer::Retry) => Ok(Given::default()),
-            (State::Config(_) | State::Admission(_) | State::Retry | State::Over, Answer::ClusterHalf(_))
+            (
+                State::Config(_) | State::Admission(_) | State::Retry | State::Over,
+                Answer::Half(_) | Answer::FittingHalf(_),
+            )
             | (State::Admission(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
             | (State::Config(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
             | (_, Answer::Directory { .. })
@@ -213,11 +220,12 @@ impl Wait {
                 }
             },
             Self::Failed(Failure::Create(step, _) | Failure::Open(step, _)) => matches!(step, Step::Cap),
-            Self::Damaged(_)
-            | Self::Failed(Failure::Tpm(_) | Failure::Keys(_) | Failure::Ready(_) | Failure::Refused(..))
+            Self::Failed(
+                Failure::Tpm(_) | Failure::Keys(_) | Failure::Ready(_) | Failure::Refused(..) | Failure::Damaged(_),
+            )
             | Self::Blank(_)
             | Self::LetIn(_)
-            | Self::AwaitingKeys { .. } => false,
+            | Self::AwaitingKeys(_) => false,
         }
     }
 }

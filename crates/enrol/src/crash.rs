@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use cluster::record::Generations;
 use keys::data_key::{ClusterHalf, OpenError};
-use keys::directory::{Coordinator, Directory, DirectoryError};
+use keys::directory::{Coordinator, Directory, DirectoryError, Kept};
 use keys::header::{Copy, Header};
 use keys::identity::cluster_id;
-use keys::pair::{File, SLOT_BYTES};
 use keys::record::{Asked, NotGiven, Record};
 use keys::seal::attempt_slot;
+use keys::two_slot::{File, SLOT_BYTES, Slot, Slots};
 use model::{Level, MachineId};
 use proptest::prelude::*;
+use unlock::renewal::{DirectoryWrite, Giver, HearError, RenewError};
 
-use crate::asking::{Answer, Asking, Effect, Given};
+use crate::asking::{Answer, Asking, Effect, Given, Refused};
+use crate::files::Files;
 use crate::fixture::{ca, secret};
-use crate::found::{Decision, Files, Found, Slots};
-use crate::release::Keyless;
-use crate::renewal::{Giver, NotHeard, NotRenewed, Write};
+use crate::found::{Decision, Found};
 use crate::wait::{Reason, Wait};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
@@ -176,8 +176,14 @@ fn signed(version: u64) -> Vec<u8> {
 }
 
 /// Performs what is to be written of the directory, up to these bytes.
-fn write(world: &mut World, write: &Write, bytes: usize) {
-    world.pair(File::Directory)[write.slot()][..bytes].copy_from_slice(&write.bytes()[..bytes]);
+fn write(world: &mut World, write: &DirectoryWrite, bytes: usize) {
+    world.slots(File::Directory)[write.slot()][..bytes].copy_from_slice(&write.bytes()[..bytes]);
+}
+
+/// Up to where is vouched, as a slot of the directory notes it.
+fn noted(slot: &[u8]) -> Option<u64> {
+    let slot = Slot::read(File::Directory, slot).expect("a directory");
+    Kept::verify(slot.clear(), &ca().spki, 0).expect("the cluster signed it").vouched
 }
 
 /// A coordinator that lied has raised the minimum, and both slots hold its directory. The owner gives that of now, whose version is
@@ -204,7 +210,7 @@ fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
         write(&mut told, &given, SLOT_BYTES);
         assert_eq!((told.minimum(), told.believes()), (LIE, NOW), "before the seal says so");
         let Decision::Wait(wait, seal) = found(&told, Given::default()).decision else { panic!("it waits") };
-        let asks = Keyless::of(&wait, seal.as_deref()).expect("it waits for its key").coordinators(&ca().spki);
+        let asks = wait.locked_member(seal.as_deref()).expect("it waits for its key").coordinators(&ca().spki);
         assert_eq!(asks.map(|asks| keys::endpoint::texts(&asks)), Ok(vec![format!("192.0.2.{NOW}:7836")]));
 
         let mut sealed = BTreeSet::new();
@@ -221,7 +227,8 @@ fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
                 }
                 let mut renewal = world.renewal();
                 [7, 8].into_iter().for_each(|it| renewal.hear(signed(it), Giver::Stranger).expect("ours"));
-                assert_eq!(renewal.vouched(), NOW, "what the lie had vouched for raises nothing any more");
+                let next = renewal.take(testkit::origin()).expect("fits").expect("another coordinator");
+                assert_eq!(noted(next.bytes()), Some(NOW), "what the lie had vouched for raises nothing any more");
             }
         }
         assert_eq!(Vec::from_iter(sealed), [NOW, LIE], "cut before and behind");
@@ -256,23 +263,23 @@ fn a_member_that_runs_goes_on_from_what_its_owner_gave() {
     let mut forged = signed(NOW);
     *forged.last_mut().expect("it is signed") ^= 1;
     let refused = renewal.by_owner(&forged).map(drop);
-    assert_eq!(refused, Err(NotRenewed::Directory(DirectoryError::Signature)));
+    assert_eq!(refused, Err(RenewError::Directory(DirectoryError::Signature)));
     let given = renewal.by_owner(&signed(NOW)).expect("the cluster signed it");
     write(&mut world, &given, SLOT_BYTES);
     renewal.written(given, now);
-    assert_eq!((renewal.due(now), renewal.vouched(), renewal.missing()), (None, NOW, vec![]), "the lie waits no more");
-    let jump = NotHeard::Jump { found: LIE + 10, held: NOW };
+    assert_eq!((renewal.due(now), renewal.missing()), (None, vec![]), "the lie waits no more");
+    let jump = HearError::Jump { found: LIE + 10, held: NOW };
     assert_eq!(renewal.hear(signed(LIE + 10), of(9)), Err(jump));
     for (version, by) in [(8, of(7)), (9, of(8)), (10, of(9))] {
         renewal.hear(signed(version), by).expect("the cluster signed it");
         let next = renewal.take(now).expect("fits").expect("another coordinator");
+        assert_eq!(noted(next.bytes()), Some(version), "given by all coordinators of the one before");
         write(&mut world, &next, SLOT_BYTES);
         renewal.written(next, now);
         assert_eq!((world.minimum(), world.believes()), (LIE, version), "it is off before its seal says so");
     }
     assert!(matches!(world.boot(None), Ended::Running(_)));
     assert_eq!((world.minimum(), world.believes()), (9, 10), "the older of both slots");
-    assert_eq!(world.renewal().vouched(), 10, "each was given by all coordinators of the one before");
 }
 
 /// Proves: D4
@@ -338,10 +345,10 @@ fn outlive_rotation(mut world: World, cuts: &[Cut]) -> World {
 /// Whether the record on the ESP of a machine that waits gives its owner the key that its header is locked with.
 fn owner_opens(world: &World) -> bool {
     let Decision::Wait(wait, seal) = found(world, Given::default()).decision else { return true };
-    let keyless = Keyless::of(&wait, seal.as_deref()).expect("it waits for its key");
-    let asked = Asked { holder: keyless.identity().holder, disk: keyless.disk(), generation: keyless.generation() };
-    let half = keyless.record().map(|record| record.cluster_half(&secret(2), &asked));
-    half.is_some_and(|half| half.is_ok_and(|half| keyless.takes(&half).is_ok()))
+    let member = wait.locked_member(seal.as_deref()).expect("it waits for its key");
+    let asked = Asked { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
+    let half = member.record().map(|record| record.cluster_half(&secret(2), &asked));
+    half.is_some_and(|half| half.is_ok_and(|half| member.judge(half).is_ok()))
 }
 
 /// At any cut there is one of two keys that opens, and the cluster gives both.
@@ -407,27 +414,26 @@ proptest! {
 fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
     let half = |world: &World, generation| {
         let disk = world.found().seal().expect("it opens").body.disk;
-        let half = ClusterHalf { key: Store::half(disk, generation), disk, generation, next: None };
-        Given { half: Some(half), ..Given::default() }
+        ClusterHalf { key: Store::half(disk, generation), disk, generation, next: None }
     };
     let opens = |world: &World, given| matches!(found(world, given).decision, Decision::Open(_));
     let [before, alone] = rotating(Level::Authenticated, Some(&Chip::default()));
     let after = outlive_rotation(before.clone(), &[]);
-    assert!(opens(&before, half(&before, 1)), "what was stolen opened the disk as it was");
+    let old = || before.given_half(half(&before, 1)).expect("it opened the disk as it was");
+    assert!(opens(&before, old()));
     // The old seal, share, directory and record beside the disk of now; and the ESP of now with the old key.
     let stolen = World { files: before.files.clone(), ..after.clone() };
     for world in [&stolen, &after] {
-        let refused = found(world, half(world, 1)).decision;
-        assert!(matches!(refused, Decision::Wait(Wait::AwaitingKeys { generation: 2, .. }, _)), "{refused:?}");
-        assert!(opens(world, half(world, 2)), "the newer key is what is missing");
+        let refused = world.given_half(half(world, 1)).err();
+        assert_eq!(refused, Some(Refused::ClusterHalf(OpenError::ClusterHalfMissing { generation: 2 })));
+        let anew = found(world, old()).decision;
+        let Decision::Wait(Wait::AwaitingKeys(disk), _) = anew else { panic!("{anew:?}") };
+        assert_eq!(disk.generation, 2, "what was judged before the disk changed is judged anew");
+        let newer = world.given_half(half(world, 2)).expect("the newer key is what is missing");
+        assert!(opens(world, newer));
     }
-    let lying =
-        Given { half: half(&after, 1).half.map(|half| ClusterHalf { generation: 2, ..half }), ..Given::default() };
-    let refused = found(&after, lying).decision;
-    assert!(
-        matches!(refused, Decision::Wait(Wait::NeedsOwner(Reason::Header(OpenError::ClusterHalf)), _)),
-        "{refused:?}"
-    );
+    let lying = ClusterHalf { generation: 2, ..half(&after, 1) };
+    assert_eq!(after.given_half(lying).err(), Some(Refused::ClusterHalf(OpenError::ClusterHalf)));
 
     // A lone coordinator's share was the whole key, before it was rotated.
     let (untouched, _) = finished(Level::Authenticated, Some(Chip::default()));
@@ -456,7 +462,7 @@ fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
     assert!(matches!(world.boot(None), Ended::Running(_)));
     assert_eq!(world.files.seal, seals, "nothing rises, nothing is written");
     world.headers = before.headers.clone();
-    let refused = found(&world, half(&before, 1)).decision;
+    let refused = found(&world, old()).decision;
     let Decision::Wait(Wait::NeedsOwner(Reason::Header(OpenError::Older { found: 2, minimum: 3 })), _) = refused else {
         panic!("{refused:?}")
     };
@@ -474,7 +480,9 @@ fn a_disk_whose_share_does_not_carry_the_next_key_is_not_rotated_yet() {
         let Decision::Open(opening) = other.found().decision else { panic!("it opens") };
         let half = opening.half.expect("of its share");
         assert!(half.next.is_some());
-        Given { half: Some(half), ..Given::default() }
+        // It is given by others to the machine without its share.
+        other.slots(File::Share).iter_mut().for_each(|slot| slot.fill(0));
+        other.given_half(half).expect("it opens")
     };
     let half = given(&world);
     assert!(matches!(world.boot_given(half, None), Ended::Running(_)));

@@ -12,23 +12,39 @@ use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Holder};
 use keys::directory::{Coordinator, Directory, Unsigned};
 use keys::identity::{SigningKey, cluster_id, cluster_key, machine_id};
-use keys::pair::{File, TooLarge};
 use keys::recovery::{Context, Kind};
 use keys::share::{Share, ShareKey};
+use keys::two_slot::{File, TooLarge};
 use model::{
     Assignment, ClusterKey, ColdStart, DiskUuid, FirstContact, KubernetesRole, Level, LocalKey, MasterSecret, NodeName,
     OwnerPubKey, Prefixes, Secret, Uuid,
 };
 
 use crate::config::Create;
-use crate::found::Creation;
 use crate::keeper::{Keeper, bound};
 use crate::making::{Fresh, Issued, Making, PrepareError, Site, esp, record};
 use crate::member::Membership;
-use crate::plan::{NewData, Plan};
+use crate::plan::Plan;
+use crate::step::NewData;
 
 /// The generation of the first cluster key of a disk.
 const FIRST_KEY: u32 = 1;
+
+/// A cluster to create.
+#[derive(Debug)]
+pub struct Creation {
+    pub(crate) site: Site,
+    pub(crate) create: Create,
+    pub(crate) first_contact: FirstContact,
+}
+
+impl Creation {
+    /// Brings together what the owner wants, what is random, and what the new cluster's authority issued.
+    #[must_use]
+    pub fn draft(self, material: Material, issued: Issued) -> Draft {
+        Draft::new(self, material, issued)
+    }
+}
 
 /// Everything that is random in the first machine of a cluster.
 #[derive(Debug)]

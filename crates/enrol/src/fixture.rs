@@ -6,29 +6,18 @@ use std::sync::OnceLock;
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
-use keys::data_key::Holder;
 use keys::derive::sha256;
-use keys::directory::{DirectoryMinimum, Unsigned};
+use keys::directory::Unsigned;
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, cluster_id};
 use keys::recovery::RecoveryPubKey;
-use keys::share::ShareKey;
 use keys::ticket::Ticket;
-use model::{
-    ColdStart, FirstContact, KubernetesRole, Level, LocalKey, MachineId, NetworkConfig, NodeName, OwnerPubKey, Secret,
-    VPN_PREFIX,
-};
+use model::{ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, OwnerPubKey, Secret, VPN_PREFIX};
 
 use crate::config::{Create, EnrolmentConfig, Intent, Redeem, WithoutTpm};
 
 pub(crate) fn secret(byte: u8) -> Secret<32> {
     Secret::take(&mut [byte; 32])
-}
-
-/// A seal, its first, that takes no directory below this version.
-pub(crate) fn sealed(version: u64) -> DirectoryMinimum {
-    let holder = Holder { cluster: cluster_id(&ca().spki), machine: MachineId([9; 16]) };
-    DirectoryMinimum { key: ShareKey::of(&LocalKey(secret(4)), &holder), seal: 1, version }
 }
 
 pub(crate) fn owner() -> SigningKey {

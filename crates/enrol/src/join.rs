@@ -20,9 +20,9 @@ use keys::derive::sha256;
 use keys::directory::{self, Directory, DirectoryError, Notes};
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, cluster_id, machine_id};
-use keys::pair::File;
 use keys::recovery::{Context, Kind, RecoveryPubKey, x25519_public};
 use keys::ticket::Ticket;
+use keys::two_slot::File;
 use model::{
     ClusterRole, KeptPrefixes, Level, LocalKey, MachineId, NetworkConfig, NodeName, RootHash, SealRoot, Secret,
     UnfitLink, VpnPrivKey, VpnPubKey,
@@ -31,11 +31,13 @@ use zeroize::Zeroizing;
 
 use crate::config::Redeem;
 use crate::create::random_disk;
+use crate::failure::Failure;
 use crate::keeper::{Keeper, bound};
 use crate::making::{Fresh, Issued, Making, PrepareError, Site, esp, record};
 use crate::member::Membership;
-use crate::plan::{Effect, NewData, Performer, Plan};
-use crate::wait::Failure;
+use crate::plan::{Performer, Plan};
+use crate::seal::Begun;
+use crate::step::{Effect, NewData};
 
 /// A cluster to join.
 #[derive(Debug)]
@@ -55,14 +57,6 @@ impl From<Asker> for Joining {
         let Asker { site, redeem, begun, handed_in } = asker;
         Self { site, redeem, begun: Some(begun), identity: None, handed_in }
     }
-}
-
-/// An attempt, and what keeps its seal.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    pub(crate) attempt: Attempt,
-    /// Name of the TPM's storage key; none without a TPM.
-    pub(crate) storage_key_name: Option<[u8; 34]>,
 }
 
 /// Everything that is random in an attempt.

@@ -10,16 +10,17 @@
 //!             ▲               └─ Wait ──start─► Asking ── Answer ─┐
 //!             └───────────────────────── Given ───────────────────┘
 //! ```
+//! Each stands on those before it:
 //! * [`config`]: the signed enrolment config, read strictly and written for the CLI.
 //! * [`keeper`]: when the TPM is asked for a secret, and what becomes of one where there is none.
+//! * [`files`]: what lies on the ESP. [`seal`]: what opens it. [`member`]: who the machine is by its seal.
+//! * [`step`]: effects, and their kinds in words. [`failure`]: what does not work. [`plan`]: effects in their order, who performs
+//!   them, and the cap at their end.
+//! * [`making`]: what a new member writes, whichever way it came. [`create`]: the first machine of a cluster. [`join`]: one that a
+//!   cluster lets in, and what it asks before that.
+//! * [`rotation`]: how a disk takes the next cluster key. [`opening`]: a disk whose header opened.
+//! * [`wait`]: why a machine waits, in words for people. [`asking`]: what it asks for, and how it goes on.
 //! * [`found`]: the table that decides what a boot does, from what was read and nothing else.
-//! * [`create`]: what the first machine of a cluster is made of. [`join`]: the same of one that a cluster lets in, and what it
-//!   asks before that. [`making`]: what both write, in its order.
-//! * [`plan`]: effects in their order, who performs them, and the cap at their end.
-//! * [`member`]: who the machine is.
-//! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on. [`release`]: what a member asks
-//!   for whose disk is closed, and whom. [`renewal`]: which directory it keeps while it serves. [`rotation`]: how its disk takes the
-//!   next cluster key.
 //!
 //! # Invariants
 //! - What is decided, and in which order it is written, is decided here: the crash model and PID 1 call the same
@@ -39,17 +40,19 @@
 
 pub mod asking;
 pub mod config;
-pub mod contribute;
 pub mod create;
+pub mod failure;
+pub mod files;
 pub mod found;
 pub mod join;
 pub mod keeper;
 pub mod making;
 pub mod member;
+pub mod opening;
 pub mod plan;
-pub mod release;
-pub mod renewal;
 pub mod rotation;
+pub mod seal;
+pub mod step;
 pub mod wait;
 
 #[cfg(test)]

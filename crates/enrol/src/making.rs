@@ -13,18 +13,20 @@ use keys::binding::Binding;
 use keys::data_key::{DataKey, Holder, Volume, Wrapping};
 use keys::header::{Header, State, Suite};
 use keys::identity::{Identity, SigningKey};
-use keys::pair::{File, Next, TooLarge};
 use keys::record::Record;
 use keys::recovery::{self, Context, Kind, RecoveryPubKey, SealFailed};
 use keys::seal::{self, Body, Clear};
+use keys::two_slot::{File, Next, TooLarge};
 use model::{
     BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
     SealRoot, Secret, VolumeKey,
 };
 
-use crate::found::Seal;
+use crate::files::NextWrites;
 use crate::member::Membership;
-use crate::plan::{Effect, HeaderCopy, Mapping, NewData, Plan};
+use crate::plan::Plan;
+use crate::seal::Seal;
+use crate::step::{Effect, HeaderCopy, Mapping, NewData};
 
 /// The provisional header's generation; the committed one follows.
 pub(crate) const FIRST_HEADER: u64 = 1;
@@ -42,17 +44,8 @@ pub(crate) struct Site {
     pub(crate) boot_class: BootClass,
     /// Where its ESP is written.
     pub(crate) next: NextWrites,
-    /// The slot of the seal's pair in which an attempt is left over.
+    /// The slot of the seal's file in which an attempt is left over.
     pub(crate) attempt: Option<usize>,
-}
-
-/// Where the next write of each pair goes, as read from the ESP: behind a seal, and behind what an abandoned attempt left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NextWrites {
-    pub(crate) seal: Next,
-    pub(crate) share: Next,
-    pub(crate) directory: Next,
-    pub(crate) record: Next,
 }
 
 /// Random parts of one data partition and its seal, drawn anew whenever it is formatted.

@@ -9,7 +9,7 @@ use keys::recovery::RecoveryPubKey;
 use keys::share::ShareKey;
 use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
 
-use crate::found::Seal;
+use crate::seal::Seal;
 
 /// Facts of a member by its seal: one that is being written, or the one that opened.
 #[derive(Debug)]

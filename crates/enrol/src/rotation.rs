@@ -9,15 +9,14 @@
 
 use keys::data_key::{ClusterHalf, Opened, Rotation};
 use keys::header::{Copies, Copy, Header, HeaderError};
-use keys::pair::{File, TooLarge};
 use keys::record::Record;
 use keys::recovery::{Context, Kind, SealFailed};
 use keys::seal::Body;
+use keys::two_slot::{File, Slots, TooLarge};
+use unlock::share::OpenShare;
 
-use crate::contribute::Held;
-use crate::found::Slots;
 use crate::making;
-use crate::plan::{Effect, HeaderCopy};
+use crate::step::{Effect, HeaderCopy};
 
 /// Locks of the disk in more places than the header that opened.
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub(crate) struct Locking {
     /// The recovery record's slots.
     pub(crate) record: Slots,
     /// The machine's own shares.
-    pub(crate) shares: Vec<Held>,
+    pub(crate) shares: Vec<OpenShare>,
 }
 
 /// Why a disk does not take the next cluster key.

@@ -3,22 +3,25 @@
 use keys::cold_start::{Epoch, Wrapped};
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
-use keys::pair::{File, Pair, Slot};
 use keys::seal::attempt_slot;
 use keys::share::{Share, ShareKey};
+use keys::two_slot::{File, Slot, Slots, TwoSlotFile};
 use model::{
     BootClass, ClusterKey, ClusterRole, DiskUuid, FirstContact, Level, LocalKey, MachineId, MachinePubKey,
     MasterSecret, NetworkConfig, Secret, Uuid, WaitState,
 };
+use unlock::locked::LockedDisk;
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
 use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Intent, Tpm, Unserved, WithoutTpm, digest};
+use crate::failure::{Failure, Layer};
+use crate::files::Leftover;
 use crate::fixture::{network, owner, redeeming, secret};
-use crate::found::{Decision, Found, Leftover, Report, Slots};
+use crate::found::{Decision, Found, Report};
 use crate::keeper::Locked;
-use crate::plan::Step;
-use crate::wait::{Failure, Layer, Reason, Wait};
+use crate::step::Step;
+use crate::wait::{Reason, Wait};
 use crate::world::{Chip, ChipFails, Cut, Ended, FIRST, Health, Store, World, finished};
 
 const LEVEL: Level = Level::Authenticated;
@@ -53,7 +56,7 @@ fn with_config(mut world: World) -> World {
 }
 
 fn without_seal(mut world: World) -> World {
-    world.pair(File::Seal).iter_mut().for_each(|slot| slot.fill(0));
+    world.slots(File::Seal).iter_mut().for_each(|slot| slot.fill(0));
     world
 }
 
@@ -99,7 +102,7 @@ fn the_network_is_the_configs_and_then_the_seals() {
     assert_eq!(networks(&member), network());
     member.tpm = None;
     assert_eq!(networks(&member), network(), "the seal says it in clear");
-    member.pair(File::Seal)[FIRST.slot][8] = 2;
+    member.slots(File::Seal)[FIRST.slot][8] = 2;
     assert_eq!(networks(&member), NetworkConfig::Dhcp, "a newer seal says it in other words");
 }
 
@@ -176,7 +179,7 @@ fn a_file_that_cannot_be_read_is_no_file_less() {
         let mut world = world.clone();
         for (slot, at) in File::ALL.iter().flat_map(|file| [(*file, 0), (*file, 1)]) {
             if slot.paths()[at] == path {
-                world.files.pair(slot).0[at].clear();
+                world.files.slots(slot).0[at].clear();
             }
         }
         world.files.config = world.files.config.filter(|_| path != CONFIG_PATH);
@@ -184,7 +187,7 @@ fn a_file_that_cannot_be_read_is_no_file_less() {
         world
     };
     let member = created();
-    let holding = Pair::read(File::Seal, member.files.seal.bytes()).next.slot;
+    let holding = TwoSlotFile::read(File::Seal, member.files.seal.bytes()).next.slot;
     for path in File::ALL.iter().flat_map(|file| file.paths()) {
         let spoilt = spoil(&member, path);
         if path == File::Seal.paths()[1 - holding] {
@@ -194,7 +197,7 @@ fn a_file_that_cannot_be_read_is_no_file_less() {
             blank.headers.iter_mut().for_each(|copy| copy.fill(0));
             assert_eq!(reason(&blank), Reason::Unreadable(path));
         } else if path == File::Share.paths()[0] {
-            assert!(matches!(spoilt.found().decision, Decision::Wait(Wait::AwaitingKeys { .. }, _)));
+            assert!(matches!(spoilt.found().decision, Decision::Wait(Wait::AwaitingKeys(_), _)));
         } else {
             assert!(opens(&spoilt), "{path}");
         }
@@ -227,7 +230,7 @@ fn a_seal_that_does_not_unseal_names_the_cause() {
     unmeasured.boot_class = BootClass::Uefi;
     assert!(opens(&unmeasured), "without a TPM nothing was measured");
     let mut newer = created();
-    newer.pair(File::Seal)[FIRST.slot][8] = 2;
+    newer.slots(File::Seal)[FIRST.slot][8] = 2;
     assert_eq!(reason(&newer), Reason::Newer { what: "seal", version: 2 });
 }
 
@@ -239,15 +242,15 @@ fn of_two_seals_that_do_not_unseal_the_newest_names_the_cause() {
     // No body: nobody comes to open it.
     let seal = |chip: Chip, generation| {
         let (mut made, _) = finished(LEVEL, Some(chip));
-        let slot = Slot::read(File::Seal, &made.pair(File::Seal)[FIRST.slot]).expect("a seal");
-        keys::pair::emit(File::Seal, generation, slot.clear(), None).map(Zeroizing::new).expect("fits")
+        let slot = Slot::read(File::Seal, &made.slots(File::Seal)[FIRST.slot]).expect("a seal");
+        keys::two_slot::emit(File::Seal, generation, slot.clear(), None).map(Zeroizing::new).expect("fits")
     };
     let (other, changed) = (Chip { storage_key: 1, ..Chip::default() }, Chip { measured: 1, ..Chip::default() });
     for (older, newer, cause) in [(&other, &changed, Locked::Pcrs), (&changed, &other, Locked::OtherTpm)] {
         let mut world = created();
-        *world.pair(File::Seal) = [seal(older.clone(), 1), seal(newer.clone(), 2)];
+        *world.slots(File::Seal) = [seal(older.clone(), 1), seal(newer.clone(), 2)];
         assert_eq!(reason(&world), Reason::Locked(cause));
-        world.pair(File::Seal).reverse();
+        world.slots(File::Seal).reverse();
         assert_eq!(reason(&world), Reason::Locked(cause), "whichever slot is whose");
     }
 }
@@ -285,9 +288,9 @@ fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
     for file in [File::Seal, File::Share] {
         for slot in 0..2 {
             let mut world = created();
-            let ours = world.pair(file)[FIRST.slot].clone();
-            world.pair(file)[slot] = ours;
-            world.pair(file)[1 - slot].clone_from(&clear.pair(file)[FIRST.slot]);
+            let ours = world.slots(file)[FIRST.slot].clone();
+            world.slots(file)[slot] = ours;
+            world.slots(file)[1 - slot].clone_from(&clear.slots(file)[FIRST.slot]);
             assert!(opens(&world), "{file:?} {slot}: {world:?}");
         }
     }
@@ -300,11 +303,12 @@ fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
 #[test]
 fn a_malformed_seal_is_not_taken_for_none() {
     let mut world = World::flashed(LEVEL, tpm());
-    let malformed = keys::pair::emit(File::Seal, 1, b"no protobuf of ours", None).map(Zeroizing::new).expect("fits");
-    world.pair(File::Seal)[0].clone_from(&malformed);
+    let malformed =
+        keys::two_slot::emit(File::Seal, 1, b"no protobuf of ours", None).map(Zeroizing::new).expect("fits");
+    world.slots(File::Seal)[0].clone_from(&malformed);
     assert!(matches!(reason(&world), Reason::Seal(keys::seal::SealError::Malformed(_))));
     let mut member = with_config(created());
-    member.pair(File::Seal)[FIRST.slot] = malformed;
+    member.slots(File::Seal)[FIRST.slot] = malformed;
     assert!(matches!(reason(&member), Reason::Seal(keys::seal::SealError::Malformed(_))));
 }
 
@@ -409,7 +413,7 @@ fn an_attempt_beside_a_live_disk_formats_nothing() {
 fn a_joined_machine_waits_for_the_clusters_half_at_each_boot() {
     let mut world = World::invited(LEVEL, tpm());
     let Ended::Running(cluster) = world.boot(None) else { panic!("it joins") };
-    assert!(matches!(world.found().decision, Decision::Wait(Wait::AwaitingKeys { generation: 1, .. }, Some(_))));
+    assert!(awaits_keys(&world.found()));
     assert_eq!(world.boot(None), Ended::Running(cluster), "the cluster gives it");
     world.store.admitted.clear();
     assert!(matches!(world.boot(None), Ended::Waiting(_)), "but not to whom it does not know");
@@ -464,10 +468,8 @@ fn share(key: &ShareKey, value: &Secret<32>, epoch: &Epoch, wrapped: Wrapped) ->
 }
 
 fn awaits_keys(found: &Found) -> bool {
-    let Decision::Wait(wait @ Wait::AwaitingKeys { generation: 1, .. }, Some(_)) = &found.decision else {
-        return false;
-    };
-    wait.state() == WaitState::AwaitingKeys
+    let Decision::Wait(wait @ Wait::AwaitingKeys(disk), Some(_)) = &found.decision else { return false };
+    wait.state() == WaitState::AwaitingKeys && disk.generation == 1
 }
 
 /// Proves: D2
@@ -475,20 +477,20 @@ fn awaits_keys(found: &Found) -> bool {
 fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     let mut world = created();
     assert!(opens(&world));
-    let ours = world.pair(File::Share)[FIRST.slot].clone();
+    let ours = world.slots(File::Share)[FIRST.slot].clone();
     let found = world.found();
     let body = &found.seal().expect("it opened").body;
     let (Holder { cluster, machine }, disk) = (body.identity.holder, body.disk);
     let ours_opens = body.share_key();
 
-    world.pair(File::Share)[FIRST.slot].fill(0);
+    world.slots(File::Share)[FIRST.slot].fill(0);
     assert!(awaits_keys(&world.found()));
 
     // A whole share, but of another cluster key.
     let alone = Epoch::first(machine);
     let (key, value) = alone.derive(&MasterSecret(secret(0x99)), cluster, &machine).expect("a holder");
     let wrapped = key.wrap(&ClusterHalf { key: ClusterKey(secret(0x98)), disk, generation: 1, next: None });
-    world.pair(File::Share)[1] = share(&ours_opens, &value, &alone, wrapped);
+    world.slots(File::Share)[1] = share(&ours_opens, &value, &alone, wrapped);
     assert_eq!(reason(&world), Reason::Header(OpenError::ClusterHalf));
 
     // One whose key does not open what it carries, one for whom another machine is the holder, and one of three.
@@ -498,16 +500,16 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
         (&value, &Epoch::first(MachineId([1; 16])), Report::SenselessShare(1)),
         (&value, &three, Report::OneShareOf { epoch: 2, needed: 2 }),
     ] {
-        world.pair(File::Share)[1] = share(&ours_opens, value, epoch, wrapped);
+        world.slots(File::Share)[1] = share(&ours_opens, value, epoch, wrapped);
         let found = world.found();
         assert!(awaits_keys(&found), "{found:?}");
         assert_eq!(found.reports, [report]);
     }
 
     // A newer share of another machine's is told, and the next one is tried.
-    world.pair(File::Share)[0] = ours;
+    world.slots(File::Share)[0] = ours;
     let elsewhere = ShareKey::of(&LocalKey(secret(0x99)), &Holder { cluster, machine });
-    world.pair(File::Share)[1] = share(&elsewhere, &value, &alone, wrapped);
+    world.slots(File::Share)[1] = share(&elsewhere, &value, &alone, wrapped);
     assert!(opens(&world));
     assert_eq!(world.found().reports, [Report::SenselessShare(1)]);
 }
@@ -594,6 +596,7 @@ fn every_message_names_only_commands_that_exist() {
     ]);
     let cause = || Box::new(ChipFails);
     let failures = [
+        Failure::Damaged(cause()),
         Failure::Tpm(cause()),
         Failure::Keys(cause()),
         Failure::Ready(cause()),
@@ -604,15 +607,14 @@ fn every_message_names_only_commands_that_exist() {
         Failure::Refused(Layer::Filesystem, cause()),
     ];
     let waits = reasons.map(Wait::NeedsOwner).chain([
-        Wait::Damaged(cause()),
         Wait::Blank(Tpm::Absent),
-        Wait::AwaitingKeys {
+        Wait::AwaitingKeys(Box::new(LockedDisk {
             generation: 1,
-            header: Box::new(Copies([Copy::Blank, Copy::Blank])),
+            header: Copies([Copy::Blank, Copy::Blank]),
             directory: Slots([Zeroizing::default(), Zeroizing::default()]),
             record: None,
             shares: vec![],
-        },
+        })),
     ]);
     for wait in waits.chain(failures.map(Wait::Failed)) {
         let message = wait.message();

@@ -1,20 +1,17 @@
 //! Why a machine waits, and the paragraph that tells a person what is wrong, what was left alone, and what to do.
 
-use std::error::Error;
-
 use keys::data_key::OpenError;
 use keys::endpoint::Endpoint;
-use keys::header::{Copies, HeaderError};
-use keys::record::Record;
+use keys::header::HeaderError;
 use keys::seal::SealError;
 use model::{Chain, WaitState};
+use unlock::locked::{LockedDisk, LockedMember};
 
 use crate::config::{ConfigError, Tpm};
-use crate::contribute::Held;
-use crate::found::Slots;
+use crate::failure::Failure;
 use crate::join::Asker;
 use crate::keeper::Locked;
-use crate::plan::Step;
+use crate::seal::Seal;
 
 /// Why there is nothing that the machine can do by itself.
 #[derive(Debug)]
@@ -24,22 +21,9 @@ pub enum Wait {
     /// Waits for a cluster to let it in.
     LetIn(Box<Asker>),
     /// Waits for the cluster's half of the data key.
-    AwaitingKeys {
-        /// The half's generation, from the committed header.
-        generation: u32,
-        /// Both copies of the data header, of which the half has to open one.
-        header: Box<Copies>,
-        /// Where the coordinators are, as it lies on the ESP: not believed yet.
-        directory: Slots,
-        /// The record that the owner opens, as it lies on the ESP.
-        record: Option<Box<Record>>,
-        /// The machine's own shares, each of which takes others beside it to give the half; the newest first.
-        shares: Vec<Held>,
-    },
+    AwaitingKeys(Box<LockedDisk>),
     /// Cannot go on without its owner; nothing was changed.
     NeedsOwner(Reason),
-    /// The data is open, and a file on it cannot be used. Nothing was changed or erased.
-    Damaged(Cause),
     /// Something does not work.
     Failed(Failure),
 }
@@ -92,52 +76,6 @@ pub enum Reason {
     Unreadable(&'static str),
 }
 
-/// Part of the machine that does not work, and why.
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The TPM is there and fails.
-    #[error(
-        "the TPM is there and does not work: {}. Nothing was changed. Restart the machine; if that does not help, look at \
-         the TPM's settings in the firmware",
-        Chain(&**.0)
-    )]
-    Tpm(Cause),
-    /// A new cluster's keys cannot be made.
-    #[error("could not make the cluster's keys: {}. Nothing was written", Chain(&**.0))]
-    Keys(Cause),
-    /// The effects that open the data cannot be made.
-    #[error("could not make ready to open the data: {}. Nothing was written", Chain(&**.0))]
-    Ready(Cause),
-    /// A step of create failed.
-    #[error("could not {0}: {cause}. The machine goes on, or starts over, when it is restarted", cause = Chain(&**.1))]
-    Create(Step, Cause),
-    /// A step of opening the data failed.
-    #[error("could not {0}: {cause}. The data was left as it was", cause = Chain(&**.1))]
-    Open(Step, Cause),
-    /// A layer above the header refuses the data; nothing was written.
-    #[error(
-        "the data partition opens, but {} refuses it. Nothing was written. `cairnctl machine logs` has the kernel's \
-         words ({})",
-        .0.name(),
-        Chain(&**.1)
-    )]
-    Refused(Layer, Cause),
-}
-
-/// Cause of a failure; it is told as part of the failure.
-pub type Cause = Box<dyn Error + Send + Sync>;
-
-/// The layers above the header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Layer {
-    /// dm-integrity.
-    Integrity,
-    /// dm-crypt.
-    Crypt,
-    /// XFS.
-    Filesystem,
-}
-
 impl Wait {
     /// The state that everybody may know.
     #[must_use]
@@ -145,9 +83,20 @@ impl Wait {
         match self {
             Self::Blank(_) => WaitState::Blank,
             Self::LetIn(_) => WaitState::Joining,
-            Self::AwaitingKeys { .. } => WaitState::AwaitingKeys,
-            Self::NeedsOwner(_) | Self::Damaged(_) => WaitState::NeedsOwner,
+            Self::AwaitingKeys(_) => WaitState::AwaitingKeys,
+            Self::NeedsOwner(_) | Self::Failed(Failure::Damaged(_)) => WaitState::NeedsOwner,
             Self::Failed(_) => WaitState::Failed,
+        }
+    }
+
+    /// The member that waits for its key, with the seal that opened; none where a machine waits for something else.
+    #[must_use]
+    pub fn locked_member<'a>(&'a self, seal: Option<&'a Seal>) -> Option<LockedMember<'a>> {
+        match (self, seal) {
+            (Self::AwaitingKeys(disk), Some(seal)) => Some(LockedMember::new(&seal.body, seal.generation, disk)),
+            (Self::Blank(_) | Self::LetIn(_) | Self::AwaitingKeys(_) | Self::NeedsOwner(_) | Self::Failed(_), _) => {
+                None
+            }
         }
     }
 
@@ -162,37 +111,15 @@ impl Wait {
                 let asked: Vec<_> = asker.ticket().coordinator_public_endpoints.iter().map(Endpoint::as_str).collect();
                 format!("asking the ticket's cluster to let this machine in: {}", asked.join(", "))
             }
-            Self::AwaitingKeys { generation, .. } => {
+            Self::AwaitingKeys(disk) => {
                 format!(
-                    "waiting for the cluster's half of the data key (generation {generation}). Its owner can give it: \
-                     `cairnctl recover`"
+                    "waiting for the cluster's half of the data key (generation {}). Its owner can give it: \
+                     `cairnctl recover`",
+                    disk.generation
                 )
             }
             Self::NeedsOwner(reason) => reason.to_string(),
-            Self::Damaged(cause) => damaged(&**cause),
             Self::Failed(failure) => failure.to_string(),
-        }
-    }
-}
-
-/// Message to a person about files on the data partition that cannot be used, because of `cause`.
-#[must_use]
-pub fn damaged(cause: &dyn Error) -> String {
-    format!(
-        "the data partition opens, but a file on it cannot be used: {}. Nothing was erased. Where the cluster has other \
-         coordinators: `cairnctl machine remove NAME --lost`, then have the machine join anew with a fresh image. What a \
-         lone coordinator keeps is on this disk alone: leave it as it is, check disk, cables and memory, and start the \
-         machine again",
-        Chain(cause)
-    )
-}
-
-impl Layer {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Integrity => "dm-integrity",
-            Self::Crypt => "dm-crypt",
-            Self::Filesystem => "XFS",
         }
     }
 }

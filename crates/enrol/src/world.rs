@@ -15,28 +15,31 @@ use keys::data_key::{ClusterHalf, Volume};
 use keys::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
 use keys::identity::{cluster_id, cluster_key, machine_id};
-use keys::pair::{File, Next, SLOT_BYTES};
 use keys::recovery::RecoveryPubKey;
+use keys::two_slot::{File, Next, SLOT_BYTES, Slots};
 use model::{
     Assignment, BootClass, ClusterId, ClusterKey, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey,
     MasterSecret, NodeName, OwnerPubKey, PcrSelection, Prefixes, RootHash, Secret, VPN_PREFIX,
 };
+use unlock::renewal::Renewal;
+use unlock::share;
 use zeroize::Zeroizing;
 
-use crate::asking::{self, Asking, Given};
+use crate::asking::{self, Asking, Given, Refused};
 use crate::config::{EnrolmentConfig, WithoutTpm};
-use crate::contribute;
-use crate::create::{Draft, Material, SignedDirectory};
+use crate::create::{Creation, Draft, Material, SignedDirectory};
+use crate::failure::Layer;
+use crate::files::Files;
 use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
-use crate::found::{Creation, Decision, Files, Found, Inputs, Slots, decide};
+use crate::found::{Decision, Found, Inputs, decide};
 use crate::join::{self, About, Admission, Joining};
 use crate::keeper::{Keeper, Locked, NotReleased};
 use crate::making::{Fresh, Issued};
 use crate::member::Membership;
-use crate::plan::{Effect, Halt, HeaderCopy, Mapping, NewData, Performer, Plan, Refusal};
-use crate::release::{Keyless, newest_directory};
-use crate::renewal::Renewal;
-use crate::wait::{Layer, Wait};
+use crate::plan::{Halt, Performer, Plan, Refusal};
+use crate::seal::Seal;
+use crate::step::{Effect, HeaderCopy, Mapping, NewData};
+use crate::wait::Wait;
 
 const SECTOR: usize = 512;
 
@@ -315,13 +318,19 @@ impl World {
         }
     }
 
-    pub(crate) const fn pair(&mut self, file: File) -> &mut [Zeroizing<Vec<u8>>; 2] {
-        &mut self.files.pair(file).0
+    pub(crate) const fn slots(&mut self, file: File) -> &mut [Zeroizing<Vec<u8>>; 2] {
+        &mut self.files.slots(file).0
     }
 
     /// All that a boot finds and decides in this world.
     pub(crate) fn found(&self) -> Found {
         self.found_given(Given::default())
+    }
+
+    /// Answers that a machine decides with which waits for its half and is given this one.
+    pub(crate) fn given_half(&self, half: ClusterHalf) -> Result<Given, Refused> {
+        let Decision::Wait(wait, seal) = self.found().decision else { panic!("it has its half") };
+        answered(&wait, seal.as_deref(), asking::Answer::Half(half))
     }
 
     fn found_given(&self, given: Given) -> Found {
@@ -360,13 +369,16 @@ impl World {
     fn boot_in(&mut self, given: Given, trouble: Trouble) -> Ended {
         let decision = match self.found_given(given).decision {
             Decision::Wait(wait, seal) => {
-                let keyless = Keyless::of(&wait, seal.as_deref());
-                let half = keyless.and_then(|keyless| {
-                    self.store.release(keyless.identity().holder.machine, keyless.disk(), keyless.generation())
+                let member = wait.locked_member(seal.as_deref());
+                let half = member.and_then(|member| {
+                    self.store.release(member.identity().holder.machine, member.disk(), member.generation())
                 });
                 return match half {
                     None => Ended::Waiting(wait.message()),
-                    half => self.boot_in(Given { half, ..Given::default() }, trouble),
+                    Some(half) => {
+                        let given = answered(&wait, seal.as_deref(), asking::Answer::Half(half));
+                        self.boot_in(given.expect("the cluster gives the right one"), trouble)
+                    }
                 };
             }
             decision @ (Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) | Decision::Open(_)) => {
@@ -409,10 +421,9 @@ impl World {
                 Ended::Running(self.filesystem.as_ref().and_then(|it| it.cluster).expect("a member has its CA"))
             }
             Err(Halt::Failed(_)) if boot.cut => Ended::Cut,
-            Err(Halt::Failed(wait)) => {
+            Err(Halt::Failed(failure)) => {
                 assert!(boot.mapped.is_none() && !boot.mounted, "what a plan opened is closed when it fails");
-                assert!(matches!(wait, Wait::Failed(_)), "{wait:?}");
-                Ended::Waiting(wait.message())
+                Ended::Waiting(Wait::Failed(failure).message())
             }
             Err(Halt::Open(never)) => match never {},
         }
@@ -424,7 +435,7 @@ impl World {
             let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: vec![] };
             let notes = Notes { vouched, lowers: None };
             let file = directory::emit(slot as u64 + 1, &ca().sign(&directory.unsigned()), notes).expect("fits");
-            self.pair(File::Directory)[slot] = file.into();
+            self.slots(File::Directory)[slot] = file.into();
         }
     }
 
@@ -438,11 +449,11 @@ impl World {
             (body.holder(), body.disk, body.share_key())
         };
         let holding = Holding { epoch: Epoch::first(holder.machine), stands: Some(1), disk, generations };
-        let written = contribute::hold(&holding, &holder, &material.master_secret, &key, &self.files.share);
+        let written = share::hold(&holding, &holder, &material.master_secret, &key, &self.files.share);
         let write = written.expect("it holds it").expect("another generation is another share");
-        self.pair(File::Share)[write.slot] = write.bytes.into();
-        for over in contribute::superseded(&self.files.share.clone(), 1) {
-            self.pair(File::Share)[over.slot] = over.bytes.into();
+        self.slots(File::Share)[write.slot] = write.bytes.into();
+        for over in share::superseded(&self.files.share.clone(), 1) {
+            self.slots(File::Share)[over.slot] = over.bytes.into();
         }
     }
 
@@ -464,7 +475,7 @@ impl World {
         self.seal_minimum().version
     }
 
-    /// The directory's pair as a member keeps it that runs on this ESP.
+    /// The directory's file as a member keeps it that runs on this ESP.
     pub(crate) fn renewal(&self) -> Renewal {
         Renewal::of(&self.files.directory, ca().spki.clone(), self.seal_minimum())
     }
@@ -472,7 +483,7 @@ impl World {
     /// The version of the directory that the next boot goes by.
     pub(crate) fn believes(&self) -> u64 {
         let slots = &self.files.directory;
-        let directory = newest_directory(slots, &ca().spki, self.seal_minimum().beside(slots.bytes()));
+        let directory = unlock::directory::newest(slots, &ca().spki, self.seal_minimum().beside(slots.bytes()));
         directory.expect("one is believed").expect("there is one").version
     }
 
@@ -513,9 +524,10 @@ impl Boot<'_> {
         let admission = Admission { answer, issued: issued() };
         asker.takes(&admission).map_err(|why| Ended::Waiting(why.to_string()))?;
         let wait = Wait::LetIn(Box::new(asker));
-        let again = self.world.found_given(resumed(&wait, asking::Answer::Retry)).decision;
+        let again =
+            self.world.found_given(answered(&wait, None, asking::Answer::Retry).expect("it asks again")).decision;
         assert!(matches!(again, Decision::Join(_)), "who asks again asks by the same config: {again:?}");
-        let given = resumed(&wait, asking::Answer::Admission(Box::new(admission)));
+        let given = answered(&wait, None, asking::Answer::Admission(Box::new(admission))).expect("it is taken");
         let decision = self.world.found_given(given).decision;
         let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };
         let Ok(fresh) = Fresh::draw(drawn(self.attempt.wrapping_add(7)));
@@ -524,10 +536,12 @@ impl Boot<'_> {
 }
 
 /// Answers a waiting machine, and returns what is decided with next.
-fn resumed(wait: &Wait, answer: asking::Answer) -> Given {
-    let resumed = Asking::start(wait, None).0.answered(answer);
-    let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
-    given
+fn answered(wait: &Wait, seal: Option<&Seal>, answer: asking::Answer) -> Result<Given, Refused> {
+    match Asking::start(wait, seal).0.answered(answer) {
+        asking::Effect::Resume(given) => Ok(given),
+        asking::Effect::Report(refused) => Err(refused),
+        other @ (asking::Effect::Ask(_) | asking::Effect::Renew(_) | asking::Effect::Cap(_)) => panic!("{other:?}"),
+    }
 }
 
 /// The first directory with somebody's signature.
@@ -607,20 +621,20 @@ impl Boot<'_> {
                 };
                 world.filesystem.as_mut().expect("mounted").cluster = Some(cluster);
             }
-            Effect::WriteAttempt { slot, bytes } => world.pair(File::Seal)[slot] = bytes,
+            Effect::WriteAttempt { slot, bytes } => world.slots(File::Seal)[slot] = bytes,
             Effect::EraseAttempt { slot } => {
-                let seals = &world.pair(File::Seal);
+                let seals = &world.slots(File::Seal);
                 assert!(seals[1 - slot].iter().any(|byte| *byte != 0), "an attempt goes once there is a seal");
-                world.pair(File::Seal)[slot].fill(0);
+                world.slots(File::Seal)[slot].fill(0);
             }
             Effect::WriteEsp { file, slot, bytes } => {
                 let durable = world.filesystem.as_ref().and_then(|it| it.cluster).is_some();
                 assert!(durable, "the ESP is written after the data partition holds its keys");
-                world.pair(file)[slot] = bytes;
+                world.slots(file)[slot] = bytes;
             }
             Effect::RaiseMinimum { slot, bytes } => {
                 assert!(world.committed() && self.loaded, "the machine that opens is raised, and no other");
-                world.pair(File::Seal)[slot] = bytes;
+                world.slots(File::Seal)[slot] = bytes;
             }
             Effect::RemoveConfig => {
                 assert!(world.committed(), "the config goes only once the header is committed");
@@ -650,11 +664,11 @@ impl World {
         };
         match effect {
             Effect::WriteHeader { copy, bytes, .. } => over(&mut self.headers[place(copy)], &bytes[..]),
-            Effect::WriteEsp { file, slot, bytes } => over(&mut self.pair(file)[slot], &bytes),
+            Effect::WriteEsp { file, slot, bytes } => over(&mut self.slots(file)[slot], &bytes),
             Effect::WriteAttempt { slot, bytes } | Effect::RaiseMinimum { slot, bytes } => {
-                over(&mut self.pair(File::Seal)[slot], &bytes)
+                over(&mut self.slots(File::Seal)[slot], &bytes)
             }
-            Effect::EraseAttempt { slot } => over(&mut self.pair(File::Seal)[slot], &[0; SLOT_BYTES]),
+            Effect::EraseAttempt { slot } => over(&mut self.slots(File::Seal)[slot], &[0; SLOT_BYTES]),
             Effect::RemoveConfig => {
                 // One that a person gave leaves nothing to remove.
                 let Some(config) = self.files.config.as_mut() else { return };
@@ -694,5 +708,5 @@ pub(crate) fn finished(level: Level, tpm: Option<Chip>) -> (World, ClusterId) {
     }
 }
 
-/// The first write of a pair goes to its first slot.
+/// The first write of a file goes to its first slot.
 pub(crate) const FIRST: Next = Next::FIRST;

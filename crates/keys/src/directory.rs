@@ -15,9 +15,9 @@ use prost::Message as _;
 
 use crate::derive::equal;
 use crate::identity::cluster_id;
-use crate::pair::{self, File, Pair, TooLarge};
 use crate::purpose::Purpose;
 use crate::share::ShareKey;
+use crate::two_slot::{self, File, TooLarge, TwoSlotFile};
 
 /// Directory of the cluster's coordinators, with their endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub fn emit(generation: u64, signed: &[u8], notes: Notes<'_>) -> Result<Vec<u8>,
     // What is no directory is believed by nobody, with a word as without.
     let word = lowers.and_then(|minimum| Some(minimum.word(&SignedWire::decode(signed).ok()?.body)));
     let clear = [signed, &NotesWire { vouched, word }.encode_to_vec()].concat();
-    pair::emit(File::Directory, generation, &clear, None)
+    two_slot::emit(File::Directory, generation, &clear, None)
 }
 
 /// The least version of a directory that a machine's seal takes, and what proves that its owner has lowered that since: the
@@ -125,12 +125,14 @@ impl DirectoryMinimum {
         Self { key: self.key.duplicate(), seal: self.seal, version: self.version }
     }
 
-    /// The version that counts where the directory's pair is this: the lowest that lies there by the owner's word, else the seal's.
+    /// The version that counts where the directory's file is this: the lowest that lies there by the owner's word, else the seal's.
     /// A word of before the seal was written says nothing.
     #[must_use]
     pub fn beside(&self, slots: [&[u8]; 2]) -> u64 {
-        let given =
-            Pair::read(File::Directory, slots).newest_first.into_iter().filter_map(|slot| self.given(slot.clear()));
+        let given = TwoSlotFile::read(File::Directory, slots)
+            .newest_first
+            .into_iter()
+            .filter_map(|slot| self.given(slot.clear()));
         given.chain([self.version]).min().unwrap_or(self.version)
     }
 
@@ -311,7 +313,7 @@ mod tests {
 
     use super::*;
     use crate::data_key::Holder;
-    use crate::pair::Slot;
+    use crate::two_slot::Slot;
 
     #[test]
     fn only_the_clusters_own_and_not_an_older_one_is_believed() {
@@ -395,9 +397,9 @@ mod tests {
         // The word of one directory beside another one.
         let word = NotesWire::decode(clear(&given).as_slice()).expect("reads").word;
         let swapped = [signed(6), NotesWire { vouched: None, word }.encode_to_vec()].concat();
-        let swapped = pair::emit(File::Directory, 9, &swapped, None).expect("fits");
+        let swapped = two_slot::emit(File::Directory, 9, &swapped, None).expect("fits");
         assert_eq!(its_own.beside([&before, &swapped]), 90, "of another directory");
         let short = [signed(6), NotesWire { vouched: None, word: Some(vec![]) }.encode_to_vec()].concat();
-        assert_eq!(its_own.beside([&before, &pair::emit(File::Directory, 9, &short, None).expect("fits")]), 90);
+        assert_eq!(its_own.beside([&before, &two_slot::emit(File::Directory, 9, &short, None).expect("fits")]), 90);
     }
 }

@@ -26,12 +26,12 @@ use crate::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use crate::first_contact::{Transcript, prove};
 use crate::header::{Copies, Header, State, Suite};
 use crate::identity::{Identity, SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
-use crate::pair::{File, Slot};
 use crate::purpose::Purpose;
 use crate::record::Record;
 use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealedToOwner};
 use crate::seal::{self, Body, Clear};
 use crate::share::{Share, ShareKey};
+use crate::two_slot::{File, Slot};
 
 pub(crate) const DISK: DiskUuid = DiskUuid(Uuid([0xd0; 16]));
 const CLUSTER: ClusterId = ClusterId([0xc0; 16]);

@@ -12,7 +12,7 @@
 //! * [`purpose`]: every label there is; [`derive`](mod@derive): HKDF, AES-256-GCM, SHA-256 over them.
 //! * [`identity`]: machine and cluster ids, Ed25519.
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
-//! * [`pair`]: the envelope of all paired files; [`seal`], [`attempt`], [`share`], [`directory`], [`record`]: what is in them.
+//! * [`two_slot`]: the envelope of all two-slot files; [`seal`], [`attempt`], [`share`], [`directory`], [`record`]: what is in them.
 //! * [`cold_start`]: the key that a quorum of voters finds together when all were off.
 //! * [`coordinator`]: what one coordinator gives to the next.
 //! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
@@ -53,7 +53,6 @@ pub mod identity;
 pub mod introduction;
 pub mod network;
 pub mod numbers;
-pub mod pair;
 pub mod purpose;
 pub mod record;
 pub mod recovery;
@@ -62,6 +61,7 @@ mod shamir;
 pub mod share;
 pub mod text;
 pub mod ticket;
+pub mod two_slot;
 pub mod wiped;
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use prost::Message as _;
 
 use crate::data_key::{ClusterHalf, Holder};
 use crate::identity::cluster_key;
-use crate::pair::{self, File, Next, Pair, TooLarge};
 use crate::recovery::{self, Context, Kind, RecoveryOpenError, SealedToOwner};
+use crate::two_slot::{self, File, Next, TooLarge, TwoSlotFile};
 
 /// A sealed secret and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Record {
     /// The newest record of the two slots that leads to the cluster key of `disk` and `generation`; else the newest that makes sense.
     #[must_use]
     pub fn fitting(slots: [&[u8]; 2], disk: DiskUuid, generation: u32) -> Option<Self> {
-        let newest_first = Pair::read(File::Record, slots).newest_first;
+        let newest_first = TwoSlotFile::read(File::Record, slots).newest_first;
         let records = || newest_first.iter().filter_map(|slot| Self::decode(slot.clear()).ok());
         records().find(|record| record.fits(disk, generation)).or_else(|| records().next())
     }
@@ -72,7 +72,7 @@ impl Record {
     #[must_use]
     pub fn place(slots: [&[u8]; 2], disk: DiskUuid, generation: u32) -> Next {
         let fits = |record: Self| record.fits(disk, generation);
-        pair::beside(File::Record, slots, |slot| Self::decode(slot.clear()).is_ok_and(fits))
+        two_slot::beside(File::Record, slots, |slot| Self::decode(slot.clear()).is_ok_and(fits))
     }
 
     fn fits(&self, disk: DiskUuid, generation: u32) -> bool {
@@ -105,7 +105,7 @@ impl Record {
     /// # Errors
     /// Never in fact: a record is far smaller than its file.
     pub fn emit(&self, generation: u64) -> Result<Vec<u8>, TooLarge> {
-        pair::emit(File::Record, generation, &self.encode(), None)
+        two_slot::emit(File::Record, generation, &self.encode(), None)
     }
 
     /// The cluster's half that `asked` names, for the owner whose private recovery key this is. `asked` is whom the caller
@@ -294,7 +294,7 @@ mod tests {
             Record { context: Context { key_generation, ..record.context }, ..record }
         };
         let (old, new) = (of(generation).emit(1).expect("fits"), of(generation + 1).emit(2).expect("fits"));
-        let blank = vec![0; pair::SLOT_BYTES];
+        let blank = vec![0; two_slot::SLOT_BYTES];
         for slots in [[&old[..], &new], [&new, &old]] {
             let at = |wanted: &[u8]| slots.iter().position(|slot| *slot == wanted).expect("one of the two");
             let fits = |asked| Record::fitting(slots, disk, asked).expect("one of the two").context.key_generation;

@@ -31,13 +31,14 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
 use crate::data_key::{Expected, Holder};
 use crate::derive::{Unauthentic, hkdf, secret};
+use crate::directory::DirectoryMinimum;
 use crate::identity::{Identity, SigningKey, machine_id};
 use crate::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
 use crate::numbers;
-use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
 use crate::purpose::Purpose;
 use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
 use crate::share::ShareKey;
+use crate::two_slot::{self, File, Next, Slot, TooLarge, TwoSlotFile};
 use crate::wiped;
 
 /// Clear part: readable without unsealing.
@@ -156,13 +157,13 @@ pub enum SealFiles {
 /// Reads the two files.
 #[must_use]
 pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
-    let pair = Pair::read(File::Seal, slots);
-    if let Some(version) = pair.newer {
-        return (SealFiles::Newer(version), pair.next);
+    let file = TwoSlotFile::read(File::Seal, slots);
+    if let Some(version) = file.newer {
+        return (SealFiles::Newer(version), file.next);
     }
     let mut malformed = None;
     let mut candidates = Vec::new();
-    for slot in pair.newest_first {
+    for slot in file.newest_first {
         match Candidate::read(slot) {
             Ok(candidate) => candidates.push(candidate),
             Err(error) => {
@@ -180,7 +181,7 @@ pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
         (true, Some(error)) => SealFiles::Malformed(error),
         (true, None) => SealFiles::None,
     };
-    (files, pair.next)
+    (files, file.next)
 }
 
 /// The slot that holds an attempt, the newest of two, of whatever worth: it is to be erased once there is a member's seal.
@@ -251,7 +252,7 @@ pub fn emit(
     let key = body_key(root, &clear.salt);
     let plain = body.encode();
     let clear = Zeroizing::new(clear.to_wire().encode_to_vec());
-    pair::emit(File::Seal, generation, &clear, Some(&pair::Body { key: &key, nonce, plain: &plain }))
+    two_slot::emit(File::Seal, generation, &clear, Some(&two_slot::Body { key: &key, nonce, plain: &plain }))
 }
 
 pub(crate) fn body_key(root: &SealRoot, salt: &[u8; 32]) -> Secret<32> {
@@ -269,6 +270,12 @@ impl Body {
     #[must_use]
     pub fn share_key(&self) -> ShareKey {
         ShareKey::of(&self.local_key, &self.holder())
+    }
+
+    /// Which directories the seal of this generation takes.
+    #[must_use]
+    pub fn directory_minimum(&self, generation: u64) -> DirectoryMinimum {
+        DirectoryMinimum { key: self.share_key(), seal: generation, version: self.minimum_directory }
     }
 
     /// Properties that the header of the seal's disk must have.
@@ -470,7 +477,7 @@ impl std::fmt::Debug for BodyWire {
 mod tests {
     use super::*;
     use crate::golden::{body, bytes, clear, expected, root, sealed};
-    use crate::pair::SLOT_BYTES;
+    use crate::two_slot::SLOT_BYTES;
 
     /// Proves: D5
     #[test]
@@ -491,7 +498,7 @@ mod tests {
     /// A slot that nobody understands is no empty one.
     #[test]
     fn a_seal_without_sense_is_told_and_yields_to_one_with_sense() {
-        let senseless = pair::emit(File::Seal, 9, &[0xff], None).expect("fits");
+        let senseless = two_slot::emit(File::Seal, 9, &[0xff], None).expect("fits");
         let blank = vec![0; SLOT_BYTES];
         let (files, _) = read([&senseless, &blank]);
         assert!(matches!(files, SealFiles::Malformed(_)), "{files:?}");

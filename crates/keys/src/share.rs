@@ -16,8 +16,8 @@ use prost::Message as _;
 use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, Wrapped};
 use crate::data_key::Holder;
 use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret, sha256};
-use crate::pair::{self, File, Next, Pair, TooLarge};
 use crate::purpose::Purpose;
+use crate::two_slot::{self, File, Next, TooLarge, TwoSlotFile};
 
 /// A share as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,9 +88,9 @@ pub enum ShareError {
 /// The shares in the two files that are for `disk`, the newest first; the rest is of no use.
 #[must_use]
 pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
-    let pair = Pair::read(File::Share, slots);
-    let decoded = pair.newest_first.iter().filter_map(|slot| Share::decode(slot.clear()).ok());
-    (decoded.filter(|share| share.wrapped.disk == disk).collect(), pair.next)
+    let file = TwoSlotFile::read(File::Share, slots);
+    let decoded = file.newest_first.iter().filter_map(|slot| Share::decode(slot.clear()).ok());
+    (decoded.filter(|share| share.wrapped.disk == disk).collect(), file.next)
 }
 
 /// Where the share of `epoch` for `disk` is written: not over the one of the epoch that `stands`, which all its holders may need.
@@ -99,7 +99,7 @@ pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
 pub fn place(slots: [&[u8]; 2], disk: DiskUuid, epoch: u32, stands: Option<u32>) -> Next {
     let spared = |number| if Some(epoch) == stands { number > epoch } else { Some(number) == stands };
     let of_use = |share: Share| share.wrapped.disk == disk && spared(share.epoch.number());
-    pair::beside(File::Share, slots, |slot| Share::decode(slot.clear()).is_ok_and(of_use))
+    two_slot::beside(File::Share, slots, |slot| Share::decode(slot.clear()).is_ok_and(of_use))
 }
 
 impl Share {
@@ -156,7 +156,7 @@ impl Share {
             wrapped: self.wrapped.cipher.to_vec(),
             wrapped_next: self.wrapped.next.map(|next| next.to_vec()),
         };
-        pair::emit(File::Share, generation, &wire.encode_to_vec(), None)
+        two_slot::emit(File::Share, generation, &wire.encode_to_vec(), None)
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use model::{ClusterId, Secret};
 
     use super::*;
-    use crate::pair::SLOT_BYTES;
+    use crate::two_slot::SLOT_BYTES;
 
     const HOLDER: Holder = Holder { cluster: ClusterId([5; 16]), machine: MachineId([1; 16]) };
 

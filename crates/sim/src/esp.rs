@@ -5,17 +5,16 @@ use std::collections::BTreeMap;
 
 use cluster::epochs::Holding;
 use cluster::members::quorum;
-use enrol::asking::Answer;
-use enrol::contribute::{self, Gathering, Voter};
-use enrol::found::Slots;
 use keys::cold_start::Epoch;
-use keys::data_key::Holder;
+use keys::data_key::{ClusterHalf, Holder};
 use keys::directory::{Coordinator, Directory};
 use keys::identity::cluster_key;
-use keys::pair::SLOT_BYTES;
 use keys::share::ShareKey;
+use keys::two_slot::{SLOT_BYTES, Slots};
 use model::{ClusterId, DiskUuid, LocalKey, MachineId, MasterSecret, Secret};
 use testkit::Random;
+use unlock::exchange::{ShareCollector, ShareHolder};
+use unlock::share::{self, open_shares};
 
 use crate::laws::Broken;
 
@@ -24,7 +23,7 @@ pub(crate) const LAW: &str = "an epoch that stands is whole: any quorum of its h
 /// The disk of each machine, and which cluster key it is locked with.
 pub type Disks = BTreeMap<MachineId, (DiskUuid, u32)>;
 
-/// The pairs of files in which shares lie, by machine.
+/// The slots in which shares lie, by machine.
 #[derive(Debug)]
 pub struct Esps {
     cluster: ClusterId,
@@ -53,7 +52,7 @@ impl Esps {
     pub fn write(&mut self, machine: MachineId, holding: &Holding) {
         let (holder, key) = (Holder { cluster: self.cluster, machine }, self.share_key(machine));
         let slots = self.slots.entry(machine).or_insert_with(|| Slots([(); 2].map(|()| vec![0; SLOT_BYTES].into())));
-        let write = contribute::hold(holding, &holder, &self.master, &key, slots).expect("a holder");
+        let write = share::hold(holding, &holder, &self.master, &key, slots).expect("a holder");
         if let Some(write) = write {
             slots.0[write.slot] = write.bytes.into();
         }
@@ -65,7 +64,7 @@ impl Esps {
     /// Whether each share that a machine holds carries the key of `generation`: without that its disk is not locked with it.
     #[must_use]
     pub fn carry(&self, machine: MachineId, disk: DiskUuid, generation: u32) -> bool {
-        let held = self.slots.get(&machine).map(|slots| contribute::held(slots, disk, &self.share_key(machine)).0);
+        let held = self.slots.get(&machine).map(|slots| open_shares(slots, disk, &self.share_key(machine)).0);
         held.is_none_or(|held| held.iter().all(|held| held.carries(generation)))
     }
 
@@ -78,7 +77,7 @@ impl Esps {
         let (key, epoch) = (self.share_key(machine), &holding.epoch);
         let Some(slots) = self.slots.get_mut(&machine) else { return Err(broken(&machine, epoch, "holds nothing")) };
         erase_superseded(slots, epoch.number());
-        let (held, _) = contribute::held(slots, holding.disk, &key);
+        let (held, _) = open_shares(slots, holding.disk, &key);
         let opens = held.iter().any(|held| matches!(held.alone(machine), Ok(Some(_))));
         if opens && epoch.holders().len() > 1 { Err(broken(&machine, epoch, "opens by itself")) } else { Ok(()) }
     }
@@ -111,8 +110,8 @@ impl Esps {
         }
         let mut waiting = Vec::new();
         for machine in back {
-            let gathering = Gathering::begin(self.voter(epoch, machine, disks)?);
-            waiting.push(gathering.ok_or_else(|| broken(machine, epoch, "holds nothing that needs others"))?);
+            let collector = ShareCollector::begin(self.voter(epoch, machine, disks)?);
+            waiting.push(collector.ok_or_else(|| broken(machine, epoch, "holds nothing that needs others"))?);
         }
         let mut calls: Vec<(usize, usize)> =
             (0..back.len()).flat_map(|one| (0..back.len()).map(move |other| (one, other))).collect();
@@ -120,15 +119,15 @@ impl Esps {
         let mut opened = vec![false; back.len()];
         while !calls.is_empty() {
             let (caller, called) = calls.swap_remove(random.below(calls.len()));
-            let says = |waiting: &[Gathering], from: usize, to: usize| {
+            let says = |waiting: &[ShareCollector], from: usize, to: usize| {
                 let said = waiting[from].contribution(back[to], epoch.number(), Vec::new());
                 said.map_err(|why| broken(&back[from], epoch, &why.to_string()))
             };
             for (from, to) in [(caller, called), (called, caller)] {
                 let said = says(&waiting, from, to)?;
                 let taken = waiting[to].take(back[from], None, said);
-                if let Some(answer) = taken.map_err(|why| broken(&back[to], epoch, &why.to_string()))? {
-                    self.is_right(epoch, &back[to], &answer, disks)?;
+                if let Some(half) = taken.map_err(|why| broken(&back[to], epoch, &why.to_string()))? {
+                    self.is_right(epoch, &back[to], &half, disks)?;
                     opened[to] = true;
                 }
             }
@@ -140,24 +139,23 @@ impl Esps {
     fn alone(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<bool, Broken> {
         let (disk, _) = disks[machine];
         let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
-        let (held, _) = contribute::held(slots, disk, &self.share_key(*machine));
+        let (held, _) = open_shares(slots, disk, &self.share_key(*machine));
         let Some(held) = held.iter().find(|held| held.epoch().number() == epoch.number()) else { return Ok(false) };
         let half = held.alone(*machine).map_err(|why| broken(machine, epoch, &why.to_string()))?;
         let Some(half) = half else { return Ok(false) };
-        self.is_right(epoch, machine, &Answer::ClusterHalf(half), disks).map(|()| true)
+        self.is_right(epoch, machine, &half, disks).map(|()| true)
     }
 
-    fn voter(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<Voter, Broken> {
+    fn voter(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<ShareHolder, Broken> {
         let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
-        let (held, _) = contribute::held(slots, disks[machine].0, &self.share_key(*machine));
+        let (held, _) = open_shares(slots, disks[machine].0, &self.share_key(*machine));
         // As the records make it when the epoch comes to stand.
         let coordinators = epoch.holders().iter().map(|machine| Coordinator { machine: *machine, endpoints: vec![] });
         let directory = Directory { cluster: self.cluster, version: 1, coordinators: coordinators.collect() };
-        Ok(Voter::new(*machine, directory, held))
+        Ok(ShareHolder::new(*machine, directory, held))
     }
 
-    fn is_right(&self, epoch: &Epoch, machine: &MachineId, answer: &Answer, disks: &Disks) -> Result<(), Broken> {
-        let Answer::ClusterHalf(half) = answer else { return Err(broken(machine, epoch, "is answered otherwise")) };
+    fn is_right(&self, epoch: &Epoch, machine: &MachineId, half: &ClusterHalf, disks: &Disks) -> Result<(), Broken> {
         let (disk, generation) = disks[machine];
         let right = cluster_key(&self.master, self.cluster, disk, generation);
         let given = half.of(generation).filter(|_| half.disk == disk);
@@ -170,7 +168,7 @@ impl Esps {
 }
 
 fn erase_superseded(slots: &mut Slots, stands: u32) {
-    for before in contribute::superseded(slots, stands).collect::<Vec<_>>() {
+    for before in share::superseded(slots, stands).collect::<Vec<_>>() {
         slots.0[before.slot] = before.bytes.into();
     }
 }

@@ -19,9 +19,9 @@ use keys::data_key::{ClusterHalf, DataKey, Expected, Holder, Volume, Wrapping, o
 use keys::first_contact::{Transcript, prove};
 use keys::header::{Copies, State, Suite};
 use keys::identity::{self, SigningKey, cluster_key, machine_id};
-use keys::pair::SLOT_BYTES;
 use keys::recovery::RecoveryPubKey;
 use keys::seal::{self, Body, Candidate, Clear, SealFiles};
+use keys::two_slot::SLOT_BYTES;
 use model::{
     BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MachineId,
     MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey, VpnPrivKey,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use attest::{Name, SealedObject};
 use keys::binding::{Binding, TpmObject};
-use keys::pair::{File, Pair};
 use keys::seal::Clear;
+use keys::two_slot::{File, TwoSlotFile};
 use model::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -301,12 +301,12 @@ fn unseal() -> io::Result<()> {
 fn objects() -> io::Result<Vec<TpmObject>> {
     let [first, second] = File::Seal.paths();
     let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
-    let pair = Pair::read(File::Seal, [&slot(first)?, &slot(second)?]);
+    let file = TwoSlotFile::read(File::Seal, [&slot(first)?, &slot(second)?]);
     let object = |clear: &[u8]| match Clear::decode(clear).map_err(io::Error::other)?.binding {
         Binding::Tpm(object) => Ok(object),
         Binding::Unprotected(_) => Err(io::Error::other("it needs no TPM")),
     };
-    pair.newest_first.iter().map(|slot| object(slot.clear())).collect()
+    file.newest_first.iter().map(|slot| object(slot.clear())).collect()
 }
 
 /// As root: everything by which the TPM could be made to keep the disk shut for good, and what it answers.

@@ -1,5 +1,5 @@
 //! Voters that were all switched off open one another: asks the others for their shares of the cold-start key, and has this
-//! machine's for those that ask. Who is given what, and when it is enough, is `enrol`'s matter. Must never keep a share longer
+//! machine's for those that ask. Who is given what, and when it is enough, is `unlock`'s matter. Must never keep a share longer
 //! than it waits.
 //!
 //! ```text
@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex};
 
 use api::Malformed;
 use enrol::asking::Answer;
-use enrol::contribute::{Gathering, NotShared};
 use enrol::join::pace::{Pace, Round};
-use enrol::release::Keyless;
 use keys::cold_start::Contribution;
 use keys::endpoint::Endpoint;
 use model::{Chain, MachineId, PUBLIC_API_PORT};
 use pki::{CertificateDer, PublicKey};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
+use unlock::exchange::{ExchangeError, ShareCollector};
+use unlock::locked::LockedMember;
 
 use super::ask::{Asks, Ends, NotAnswered, chance, has_a_link};
 use super::recover::Told;
@@ -52,8 +52,8 @@ enum Part {
 /// A voter that waits.
 #[derive(Debug)]
 pub(super) struct Waits {
-    gathering: Mutex<Gathering>,
-    /// Told when the gathering may have begun to contribute.
+    collector: Mutex<ShareCollector>,
+    /// Told when the collector may have begun to contribute.
     asked: Notify,
     authority: PublicKey,
     answers: mpsc::Sender<Told>,
@@ -68,7 +68,7 @@ pub(crate) enum NotExchanged {
     NoPart,
     /// Not with this machine.
     #[error("{0}; nothing was exchanged")]
-    NotShared(#[from] NotShared),
+    Exchange(#[from] ExchangeError),
     /// The ESP.
     #[error("read this machine's shares")]
     Read(#[from] ReadError),
@@ -78,20 +78,20 @@ impl Exchange {
     /// A machine without its key waits from now on, if it has a share that needs others; what they come to goes to `answers`.
     pub(super) fn waits(
         &self,
-        keyless: Keyless<'_>,
+        member: LockedMember<'_>,
         answers: &mpsc::Sender<Told>,
         board: &Board,
     ) -> Option<Arc<Waits>> {
-        let certificate = CertificateDer::from(keyless.identity().ca_certificate.as_slice());
+        let certificate = CertificateDer::from(member.identity().ca_certificate.as_slice());
         let authority = pki::public_key_of(&certificate)
             .inspect_err(|error| board.error(&format!("the cluster's CA cannot be read: {}", Chain(error))))
             .ok()?;
-        let gathering = keyless
-            .gathering(&authority.spki())
+        let collector = member
+            .collector(&authority.spki())
             .inspect_err(|error| board.error(&format!("no shares are exchanged: {}", Chain(error))))
             .ok()??;
         let waits = Arc::new(Waits {
-            gathering: Mutex::new(gathering),
+            collector: Mutex::new(collector),
             asked: Notify::new(),
             authority,
             answers: answers.clone(),
@@ -133,29 +133,29 @@ impl Exchange {
 impl Waits {
     /// Whoever was asked for the key there does not answer, or has no leader.
     pub(super) fn no_leader_at(&self, endpoint: &Endpoint) {
-        lock::even_if_poisoned(&self.gathering).no_leader_at(endpoint);
+        lock::even_if_poisoned(&self.collector).no_leader_at(endpoint);
         self.asked.notify_one();
     }
 
     /// A coordinator that has a leader has answered, and told where the coordinators are.
     pub(super) fn leader_answered(&self, told: &[u8]) {
-        lock::even_if_poisoned(&self.gathering).leader_answered(told, &self.authority.spki());
+        lock::even_if_poisoned(&self.collector).leader_answered(told, &self.authority.spki());
     }
 
     /// Waits until nobody is known to have a leader.
     async fn may_contribute(&self) {
-        while !lock::even_if_poisoned(&self.gathering).may_contribute() {
+        while !lock::even_if_poisoned(&self.collector).may_contribute() {
             self.asked.notified().await;
         }
     }
 
     /// Both give, or neither.
-    fn exchange(&self, machine: MachineId, source: IpAddr, given: Contribution) -> Result<Contribution, NotShared> {
+    fn exchange(&self, machine: MachineId, source: IpAddr, given: Contribution) -> Result<Contribution, ExchangeError> {
         let endpoints = self.endpoints();
-        let mut gathering = lock::even_if_poisoned(&self.gathering);
-        let ours = gathering.contribution(machine, given.epoch, endpoints)?;
+        let mut collector = lock::even_if_poisoned(&self.collector);
+        let ours = collector.contribution(machine, given.epoch, endpoints)?;
         let source = Endpoint::read(&SocketAddr::from((source, PUBLIC_API_PORT)).to_string()).ok();
-        self.comes_to(gathering.take(machine, source, given)?);
+        self.comes_to(collector.take(machine, source, given)?.map(Answer::Half));
         tracing::info!(%machine, epoch = ours.epoch, "a share of the cold-start key is exchanged with a voter that called");
         Ok(ours)
     }
@@ -175,15 +175,15 @@ impl Waits {
     }
 
     /// Asks the other voters, in rounds, for as long as it waits.
-    pub(super) async fn ask(&self, keyless: Keyless<'_>, board: &Board) -> Infallible {
-        let identity = keyless.identity();
+    pub(super) async fn ask(&self, member: LockedMember<'_>, board: &Board) -> Infallible {
+        let identity = member.identity();
         let asks = Asks { cluster: identity.holder.cluster, authority: self.authority.pin(), key: &identity.key };
         let mut pace = Pace::new();
         has_a_link(board).await;
         loop {
             self.may_contribute().await;
             board.step("ask the other coordinators for their shares");
-            let mut partners = lock::even_if_poisoned(&self.gathering).voter().partners();
+            let mut partners = lock::even_if_poisoned(&self.collector).voter().partners();
             let first = usize::try_from(chance()).unwrap_or(0) % partners.len().max(1);
             partners.rotate_left(first);
             for (machine, epochs) in partners {
@@ -195,7 +195,7 @@ impl Waits {
 
     /// Asks one of them wherever it may be, for a share of the newest epoch that both hold.
     async fn ask_one(&self, asks: Asks<'_>, machine: MachineId, epochs: &[u32], board: &Board) {
-        let endpoints = lock::even_if_poisoned(&self.gathering).endpoints(machine);
+        let endpoints = lock::even_if_poisoned(&self.collector).endpoints(machine);
         for endpoint in endpoints {
             for epoch in epochs {
                 let mut standstill = self.facts.standstills().watch_after_a_look().await;
@@ -228,13 +228,13 @@ impl Waits {
     async fn call(&self, asks: Asks<'_>, machine: MachineId, epoch: u32, endpoint: &Endpoint) -> Result<(), NotGiven> {
         let session = asks.connect_to(machine, endpoint).await?;
         // Only behind the handshake: whoever answers is that machine.
-        let ours = lock::even_if_poisoned(&self.gathering).contribution(machine, epoch, self.endpoints())?;
+        let ours = lock::even_if_poisoned(&self.collector).contribution(machine, epoch, self.endpoints())?;
         let request = api::wire::Contribution::from(ours);
         let response = session.call(MOST_ANSWER_BYTES, async |client| client.contribute(request).await).await?;
         let given = Contribution::try_from(response).map_err(|error| NotGiven::Answer(endpoint.clone(), error))?;
-        let answer = lock::even_if_poisoned(&self.gathering).take(machine, Some(endpoint.clone()), given)?;
+        let half = lock::even_if_poisoned(&self.collector).take(machine, Some(endpoint.clone()), given)?;
         tracing::info!(%machine, epoch, "a share of the cold-start key is exchanged with a voter that answered");
-        self.comes_to(answer);
+        self.comes_to(half.map(Answer::Half));
         Ok(())
     }
 }
@@ -250,14 +250,14 @@ enum NotGiven {
     Answer(Endpoint, #[source] Malformed),
     /// By what this machine knows nothing is exchanged with it.
     #[error(transparent)]
-    NotShared(#[from] NotShared),
+    Exchange(#[from] ExchangeError),
 }
 
 impl Ends for NotGiven {
     fn round(&self) -> Round {
         match self {
             Self::Asked(why) => why.round(),
-            Self::Answer(..) | Self::NotShared(_) => Round::Refused,
+            Self::Answer(..) | Self::Exchange(_) => Round::Refused,
         }
     }
 }
@@ -268,15 +268,15 @@ mod tests {
     use std::time::Duration;
 
     use cluster::record::Generations;
-    use enrol::contribute::{Voter, held, hold};
-    use enrol::found::Slots;
     use keys::cold_start::Epoch;
     use keys::data_key::Holder;
     use keys::directory::{Coordinator, Directory};
-    use keys::pair::SLOT_BYTES;
     use keys::share::ShareKey;
+    use keys::two_slot::{SLOT_BYTES, Slots};
     use model::{BootClass, ClusterId, DiskUuid, LocalKey, MasterSecret, RootHash, Secret, Uuid};
     use tokio::time::timeout;
+    use unlock::exchange::ShareHolder;
+    use unlock::share::{hold, open_shares};
     use zeroize::Zeroizing;
 
     use super::*;
@@ -315,7 +315,8 @@ mod tests {
         let coordinator = |number| Coordinator { machine: machine(number), endpoints: places(number) };
         let coordinators = (1..=3).map(coordinator).collect();
         let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
-        let gathering = Gathering::begin(Voter::new(machine(of), directory, held(&slots, disk, &key).0));
+        let collector =
+            ShareCollector::begin(ShareHolder::new(machine(of), directory, open_shares(&slots, disk, &key).0));
         let (answers, heard) = mpsc::channel(1);
         let (facts, _power_on) = Facts::new(Boot {
             profile: api::Profile::Release,
@@ -323,9 +324,9 @@ mod tests {
             boot_id: String::from("b"),
             class: BootClass::Direct,
         });
-        let gathering = Mutex::new(gathering.expect("it needs others"));
+        let collector = Mutex::new(collector.expect("it needs others"));
         let authority = PublicKey::from_ed25519([0; 32]);
-        let waits = Waits { gathering, asked: Notify::new(), authority, answers, facts };
+        let waits = Waits { collector, asked: Notify::new(), authority, answers, facts };
         (Exchange(Arc::new(Mutex::new(Part::Waits(Arc::new(waits))))), heard)
     }
 
@@ -333,13 +334,13 @@ mod tests {
     fn says(of: u8) -> Contribution {
         let (exchange, _heard) = waits(of);
         let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };
-        let gathering = lock::even_if_poisoned(&waits.gathering);
-        gathering.contribution(machine(3 - of), EPOCH, Vec::new()).expect("the other one holds a share")
+        let collector = lock::even_if_poisoned(&waits.collector);
+        collector.contribution(machine(3 - of), EPOCH, Vec::new()).expect("the other one holds a share")
     }
 
     fn knows(exchange: &Exchange, number: u8) -> Vec<String> {
         let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };
-        let endpoints = lock::even_if_poisoned(&waits.gathering).endpoints(machine(number));
+        let endpoints = lock::even_if_poisoned(&waits.collector).endpoints(machine(number));
         endpoints.iter().map(|endpoint| endpoint.as_str().to_owned()).collect()
     }
 
@@ -350,7 +351,7 @@ mod tests {
         let given = exchange.contribute(machine(2), source(9), says(2)).await.expect("a voter");
         assert_eq!((given.epoch, given.share.expose()), (EPOCH, says(1).share.expose()));
         let told = heard.try_recv().expect("two of two are a quorum");
-        assert!(matches!(told.answer, Answer::ClusterHalf(half) if half.disk == DiskUuid(Uuid([1; 16]))));
+        assert!(matches!(told.answer, Answer::Half(half) if half.disk == DiskUuid(Uuid([1; 16]))));
         assert_eq!(knows(&exchange, 2), ["192.0.2.9:7836"], "and where it called from");
         // Nobody listens by now, or somebody has just answered: that is no reason to keep a share back.
         drop(heard);
@@ -364,7 +365,7 @@ mod tests {
         for (stranger, epoch) in [(3, EPOCH), (9, EPOCH), (1, EPOCH), (2, EPOCH + 1)] {
             let given = Contribution { epoch, ..says(2) };
             let refused = exchange.contribute(machine(stranger), source(stranger), given).await;
-            assert!(matches!(refused, Err(NotExchanged::NotShared(_))), "{stranger} {epoch}");
+            assert!(matches!(refused, Err(NotExchanged::Exchange(_))), "{stranger} {epoch}");
             assert_eq!(knows(&exchange, stranger), [""; 0], "{stranger} {epoch}");
         }
         assert!(heard.try_recv().is_err(), "no share of the other's was taken");
@@ -380,7 +381,7 @@ mod tests {
         };
         let calls = async || match exchange.contribute(machine(2), source(2), says(2)).await {
             Ok(_) => true,
-            Err(NotExchanged::NotShared(NotShared::MayHaveLeader)) => false,
+            Err(NotExchanged::Exchange(ExchangeError::MayHaveLeader)) => false,
             Err(other) => panic!("{other}"),
         };
         assert!(!calls().await && heard.try_recv().is_err(), "neither is taken");

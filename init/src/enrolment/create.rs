@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use enrol::create::Creation;
 use enrol::create::{Material, SignedDirectory};
-use enrol::found::Creation;
 use enrol::making::{Issued, PrepareError};
 use enrol::member::Membership;
 use enrol::plan::Plan;
@@ -121,12 +121,15 @@ pub(super) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
 mod tests {
     use enrol::asking::Given;
     use enrol::config::{Create, EnrolmentConfig, Intent, WithoutTpm};
-    use enrol::found::{Decision, Files, Found, Inputs, Opening, Slots, decide};
-    use enrol::plan::{Effect, HeaderCopy, Performer, Step};
+    use enrol::files::Files;
+    use enrol::found::{Decision, Found, Inputs, decide};
+    use enrol::opening::Opening;
+    use enrol::plan::Performer;
+    use enrol::step::{Effect, HeaderCopy, Step};
     use keys::header::{Copies, HEADER_BYTES};
     use keys::identity::SigningKey;
-    use keys::pair::{File, SLOT_BYTES};
     use keys::recovery::RecoveryPubKey;
+    use keys::two_slot::{File, SLOT_BYTES, Slots};
     use model::{BootClass, ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, VPN_PREFIX};
     use zeroize::Zeroizing;
 
@@ -150,9 +153,9 @@ mod tests {
                 Effect::WriteHeader { copy, bytes, .. } => {
                     self.header[usize::from(copy == HeaderCopy::Second)] = bytes.to_vec();
                 }
-                Effect::WriteEsp { file, slot, bytes } => self.files.pair(file).0[slot] = bytes,
-                Effect::WriteAttempt { slot, bytes } => self.files.pair(File::Seal).0[slot] = bytes,
-                Effect::EraseAttempt { slot } => self.files.pair(File::Seal).0[slot].fill(0),
+                Effect::WriteEsp { file, slot, bytes } => self.files.slots(file).0[slot] = bytes,
+                Effect::WriteAttempt { slot, bytes } => self.files.slots(File::Seal).0[slot] = bytes,
+                Effect::EraseAttempt { slot } => self.files.slots(File::Seal).0[slot].fill(0),
                 Effect::MendTable
                 | Effect::GrowData
                 | Effect::MapVolume { .. }

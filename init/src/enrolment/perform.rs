@@ -5,13 +5,14 @@
 //! ```
 
 use api::MilestoneKind;
-use enrol::contribute;
-use enrol::plan::{Effect, HeaderCopy, Performer, Refusal, Step};
-use enrol::renewal;
-use enrol::wait::Layer;
+use enrol::failure::Layer;
+use enrol::plan::{Performer, Refusal};
+use enrol::step::{Effect, HeaderCopy, Step};
 use keys::header::State;
-use keys::pair::{File, SLOT_BYTES};
+use keys::two_slot::{File, SLOT_BYTES};
 use model::Chain;
+use unlock::renewal::DirectoryWrite;
+use unlock::share::ShareWrite;
 
 use super::vault::{self, Kept, Keys};
 use crate::machine::disk::{self, Disk};
@@ -54,7 +55,7 @@ pub(crate) enum StepError {
 ///
 /// # Errors
 /// [`esp::Error`]; the other slot is untouched.
-pub(super) fn write_share(esp: &Esp, write: &contribute::Write) -> Result<(), esp::Error> {
+pub(super) fn write_share(esp: &Esp, write: &ShareWrite) -> Result<(), esp::Error> {
     esp.write_slot(File::Share, write.slot, &write.bytes)
 }
 
@@ -162,11 +163,11 @@ impl LocalPerformer {
     }
 }
 
-/// Overwrites the slot of the directory's pair that is not the one the machine has, durably. What was written.
+/// Overwrites the slot of the directory's file that is not the one the machine has, durably. What was written.
 ///
 /// # Errors
 /// [`esp::Error`]; the other slot is untouched.
-pub(super) async fn renewed(esp: Esp, write: renewal::Write) -> Result<renewal::Write, esp::Error> {
+pub(super) async fn renewed(esp: Esp, write: DirectoryWrite) -> Result<DirectoryWrite, esp::Error> {
     tasks::blocking(move || esp.write_slot(File::Directory, write.slot(), write.bytes()).map(|()| write)).await
 }
 

@@ -3,11 +3,11 @@
 //! leaves it to `enrol` whether what is given fits.
 
 use enrol::asking::{Answer, Refused};
-use enrol::release::Keyless;
 use keys::record::Record;
 use model::DiskUuid;
 use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
+use unlock::locked::LockedMember;
 
 use super::Directories;
 
@@ -52,10 +52,10 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(super) fn of(keyless: Keyless<'_>) -> Self {
-        let authority = CertificateDer::from(keyless.identity().ca_certificate.as_slice());
+    pub(super) fn of(member: LockedMember<'_>) -> Self {
+        let authority = CertificateDer::from(member.identity().ca_certificate.as_slice());
         let ca_spki = pki::public_key_of(&authority).ok().map(|key| key.spki());
-        Self { disk: keyless.disk(), generation: keyless.generation(), record: keyless.record().copied(), ca_spki }
+        Self { disk: member.disk(), generation: member.generation(), record: member.record().copied(), ca_spki }
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
         waits.send_replace(Some(needs_a_half()));
         let says = |says: Result<(), Refused>| {
             let told = heard.try_recv().expect("it was given");
-            assert!(matches!(told.answer, Answer::ClusterHalf(half) if half.disk == DISK));
+            assert!(matches!(told.answer, Answer::Half(half) if half.disk == DISK));
             told.outcome.expect("somebody wants to know").send(says).expect("and waits for it");
         };
         let words = [Err(Refused::ClusterHalf(OpenError::ClusterHalf)), Ok(())];

@@ -1,16 +1,16 @@
 //! Asks the coordinators of a member's own directory for the cluster's half of what opens its disk. Which of them, for what, and
-//! whether an answer fits, is `enrol`'s matter. Must never touch the disk.
+//! whether an answer fits, is `unlock`'s matter. Must never touch the disk.
 
 use api::{KeyAsked, KeyReleased, Malformed};
 use enrol::asking::Answer;
 use enrol::join::pace::Round;
-use enrol::release::Keyless;
-use enrol::renewal::Giver;
 use keys::data_key::OpenError;
 use keys::endpoint::Endpoint;
-use keys::pair::SLOT_BYTES;
+use keys::two_slot::SLOT_BYTES;
 use model::Chain;
 use pki::{CertificateDer, PublicKey};
+use unlock::locked::LockedMember;
+use unlock::renewal::Giver;
 
 use super::Directories;
 use super::ask::{self, Asks, Ends, NotAnswered, Shown};
@@ -67,16 +67,16 @@ impl Ends for NotReleased {
 /// `directories` are told of the directory that comes with it.
 /// `waits`, if the machine exchanges shares, is told of each coordinator whether it may have a leader.
 pub(super) async fn answer(
-    keyless: Keyless<'_>,
+    member: LockedMember<'_>,
     board: &Board,
     directories: &Directories,
     waits: Option<&Waits>,
 ) -> Option<Answer> {
-    let (authority, coordinators) = known(keyless, board)?;
-    let identity = keyless.identity();
+    let (authority, coordinators) = known(member, board)?;
+    let identity = member.identity();
     let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
     let Given { answer, time, directory } = ask::first(&coordinators, board, SHOWN, async |endpoint| {
-        let asked = ask(asks, keyless, endpoint).await;
+        let asked = ask(asks, member, endpoint).await;
         if let (Err(why), Some(waits)) = (&asked, waits) {
             match why.told() {
                 Some(told) => waits.leader_answered(told),
@@ -92,12 +92,12 @@ pub(super) async fn answer(
 }
 
 /// The cluster's authority, and where its other coordinators are.
-fn known(keyless: Keyless<'_>, board: &Board) -> Option<(PublicKey, Vec<Endpoint>)> {
-    let certificate = CertificateDer::from(keyless.identity().ca_certificate.as_slice());
+fn known(member: LockedMember<'_>, board: &Board) -> Option<(PublicKey, Vec<Endpoint>)> {
+    let certificate = CertificateDer::from(member.identity().ca_certificate.as_slice());
     let authority = pki::public_key_of(&certificate)
         .inspect_err(|error| board.error(&format!("the cluster's CA cannot be read: {}", Chain(error))))
         .ok()?;
-    let coordinators = keyless
+    let coordinators = member
         .coordinators(&authority.spki())
         .inspect_err(|error| board.error(&format!("nobody is asked for the key: {}", Chain(error))))
         .ok()?;
@@ -115,15 +115,15 @@ struct Given {
 }
 
 /// Asks one coordinator, once.
-async fn ask(asks: Asks<'_>, keyless: Keyless<'_>, endpoint: &Endpoint) -> Result<Given, NotReleased> {
-    let asked = KeyAsked { disk: keyless.disk(), generation: keyless.generation(), level: keyless.level() };
+async fn ask(asks: Asks<'_>, member: LockedMember<'_>, endpoint: &Endpoint) -> Result<Given, NotReleased> {
+    let asked = KeyAsked { disk: member.disk(), generation: member.generation(), level: member.level() };
     let session = asks.connect(endpoint).await?;
     let response = session
         .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
     let unread = |error| NotReleased::Answer(endpoint.clone(), error);
     let KeyReleased { time, key, next, directory } = response.await?.try_into().map_err(unread)?;
-    match keyless.answer(key, next) {
-        Ok(answer) => Ok(Given { answer, time: time.0, directory }),
+    match member.judge(member.half(key, next)) {
+        Ok(half) => Ok(Given { answer: Answer::FittingHalf(half), time: time.0, directory }),
         Err(error) => Err(NotReleased::Half(endpoint.clone(), error, directory)),
     }
 }

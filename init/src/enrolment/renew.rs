@@ -1,18 +1,18 @@
 //! Keeps the newest directory of the cluster on the ESP of a member that serves. Which one that is, where it is written and when
-//! is `enrol`'s matter; who heard of it tells it here, and its owner gives one here. Must never believe it.
+//! is `unlock`'s matter; who heard of it tells it here, and its owner gives one here. Must never believe it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use enrol::asking::Refused;
 use enrol::member::Membership;
-use enrol::renewal::{Giver, Renewal, Write};
 use keys::directory::{Directory, DirectoryMinimum};
 use keys::identity::Identity;
-use keys::pair::{File, TooLarge};
+use keys::two_slot::{File, TooLarge};
 use model::{Chain, MachineId};
 use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
+use unlock::renewal::{DirectoryWrite, Giver, Renewal};
 
 use super::perform;
 use super::recover::NotGiven;
@@ -74,9 +74,9 @@ impl Directories {
     }
 
     /// Has `write` make durable what is heard, when it is due, and what the owner gives, at once.
-    async fn keep<W>(&self, mut renewal: Renewal, write: impl Fn(Write) -> W) -> Result<(), Error>
+    async fn keep<W>(&self, mut renewal: Renewal, write: impl Fn(DirectoryWrite) -> W) -> Result<(), Error>
     where
-        W: Future<Output = Result<Write, esp::Error>>,
+        W: Future<Output = Result<DirectoryWrite, esp::Error>>,
     {
         let (mut heard, mut taken) = (self.heard.subscribe(), BTreeMap::new());
         heard.mark_changed(); // also what was heard before this task began
@@ -196,14 +196,13 @@ impl Renewing {
 mod tests {
     use std::time::Duration;
 
-    use enrol::found::Slots;
-    use enrol::renewal::NotRenewed;
     use keys::data_key::Holder;
     use keys::directory::{Coordinator, Directory, DirectoryError};
-    use keys::pair::{SLOT_BYTES, Slot};
     use keys::share::ShareKey;
+    use keys::two_slot::{SLOT_BYTES, Slot, Slots};
     use model::{LocalKey, Secret};
     use pki::{Authority, AuthorityKind, UnixTime};
+    use unlock::renewal::RenewError;
 
     use super::*;
     use crate::enrolment::sign;
@@ -259,7 +258,7 @@ mod tests {
             let key = ShareKey::of(&LocalKey(Secret::take(&mut [2; 32])), &holder);
             let minimum = DirectoryMinimum { key, seal: 1, version: LIE };
             let slots = Slots([vec![0; SLOT_BYTES].into(), vec![0; SLOT_BYTES].into()]);
-            let write = |write: Write| async move {
+            let write = |write: DirectoryWrite| async move {
                 if self.written.borrow().len() == self.most {
                     return Err(esp::Error::Size("cairn/directory.0"));
                 }
@@ -290,7 +289,7 @@ mod tests {
             kept.written(&[LIE + 1]).await;
             let mut forged = kept.signed(7);
             *forged.last_mut().expect("it is signed") ^= 1;
-            let signature = NotRenewed::Directory(DirectoryError::Signature);
+            let signature = RenewError::Directory(DirectoryError::Signature);
             let refused = kept.directories.give(forged).await;
             let by_name = |why: &NotGiven| matches!(why, NotGiven::Refused(Refused::Directory(it)) if *it == signature);
             assert!(refused.as_ref().is_err_and(by_name), "{refused:?}");

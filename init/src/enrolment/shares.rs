@@ -1,17 +1,18 @@
 //! The shares of a member whose data is open: read from its ESP for voters that wait, written when another epoch of the cold-start
-//! key begins, and erased when the machine coordinates no more. What is written, and where, is `enrol`'s matter.
+//! key begins, and erased when the machine coordinates no more. What is written, and where, is `unlock`'s matter.
 
 use std::sync::Arc;
 
 use cluster::epochs::Holding;
-use enrol::contribute::{self, NotHeld, OnEsp, Voter};
 use enrol::member::Membership;
 use keys::directory::{DirectoryError, DirectoryMinimum};
 use keys::identity::Identity;
-use keys::pair::{File, SLOT_BYTES, Slot, SlotError};
 use keys::share::ShareKey;
+use keys::two_slot::{File, SLOT_BYTES, Slot, SlotError};
 use model::DiskUuid;
 use pki::CertificateDer;
+use unlock::exchange::{OnEsp, ShareHolder};
+use unlock::share::{self, HoldError, ShareWrite};
 
 use super::vault::{self, LoadError};
 use super::{Directories, perform};
@@ -61,7 +62,7 @@ pub(crate) enum WriteError {
     Load(#[from] LoadError),
     /// There is nothing to write.
     #[error(transparent)]
-    Held(#[from] NotHeld),
+    Hold(#[from] HoldError),
 }
 
 impl Shares {
@@ -78,7 +79,7 @@ impl Shares {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub(super) async fn voter(&self) -> Result<Voter, ReadError> {
+    pub(super) async fn voter(&self) -> Result<ShareHolder, ReadError> {
         let Self(kept) = self.clone();
         tasks::blocking(move || {
             let ca = CertificateDer::from(kept.identity.ca_certificate.as_slice());
@@ -94,7 +95,7 @@ impl Shares {
                 directory: &kept.esp.slots(File::Directory),
                 heard: &heard,
             };
-            Voter::on_esp(on_esp)?.ok_or(ReadError::NoDirectory)
+            ShareHolder::on_esp(on_esp)?.ok_or(ReadError::NoDirectory)
         })
         .await
     }
@@ -108,11 +109,11 @@ impl Shares {
         tasks::blocking(move || {
             let master = vault::load_master_secret(vault::ROOT)?;
             let slots = kept.esp.slots(File::Share);
-            let written = contribute::hold(&holding, &kept.identity.holder, &master, &kept.key, &slots)?;
+            let written = share::hold(&holding, &kept.identity.holder, &master, &kept.key, &slots)?;
             written.as_ref().map_or(Ok(()), |write| perform::write_share(&kept.esp, write))?;
             // Only once the one that stands lies there.
             if holding.stands == Some(holding.epoch.number()) {
-                for before in contribute::superseded(&kept.esp.slots(File::Share), holding.epoch.number()) {
+                for before in share::superseded(&kept.esp.slots(File::Share), holding.epoch.number()) {
                     perform::write_share(&kept.esp, &before)?;
                 }
             }
@@ -132,7 +133,7 @@ impl Shares {
             let holds = |bytes: &[u8]| Slot::read(File::Share, bytes).err() != Some(SlotError::Blank);
             let mut held = slots.0.iter().enumerate().filter(|(_, bytes)| holds(bytes));
             held.try_for_each(|(slot, _)| {
-                perform::write_share(&kept.esp, &contribute::Write { slot, bytes: vec![0; SLOT_BYTES] })
+                perform::write_share(&kept.esp, &ShareWrite { slot, bytes: vec![0; SLOT_BYTES] })
             })
         })
         .await

@@ -20,7 +20,7 @@ use std::path::Path;
 use cluster::desired::Desired;
 use cluster::peers::TooManyPeers;
 use cluster::record::BadRecord;
-use enrol::plan::NewData;
+use enrol::step::NewData;
 use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
 use model::{ClusterRole, FirstContact, MasterSecret, Secret, VpnPrivKey};
 use pki::{Authority, AuthorityKind, PrivateKey};

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use enrol::config::{CONFIG_FW_CFG, CONFIG_PATH, MOST_CONFIG_BYTES};
-use enrol::found::{Files, Slots};
-use keys::pair::{self, SLOT_BYTES};
+use enrol::files::Files;
+use keys::two_slot::{self, SLOT_BYTES, Slots};
 use rustix::mount::{MountFlags, mount, mount_remount};
 use zeroize::Zeroizing;
 
@@ -87,18 +87,18 @@ impl Esp {
         let fw_cfg = durable::read(&fw_cfg, MOST_CONFIG_BYTES).map_err(|error| Error::Read(fw_cfg, error))?;
         let mut unreadable = Vec::new();
         let mut slots = |file| self.readable_slots(file, &mut unreadable);
-        let (seal, share) = (slots(pair::File::Seal), slots(pair::File::Share));
-        let (directory, record) = (slots(pair::File::Directory), slots(pair::File::Record));
+        let (seal, share) = (slots(two_slot::File::Seal), slots(two_slot::File::Share));
+        let (directory, record) = (slots(two_slot::File::Directory), slots(two_slot::File::Record));
         let config = self.readable(CONFIG_PATH, MOST_CONFIG_BYTES, &mut unreadable);
         Ok(Files { seal, share, directory, record, config, fw_cfg, unreadable })
     }
 
-    /// Reads both slots of a pair; one that cannot be read is empty, as a torn one.
-    pub(crate) fn slots(&self, file: pair::File) -> Slots {
+    /// Reads both slots of a file; one that cannot be read is empty, as a torn one.
+    pub(crate) fn slots(&self, file: two_slot::File) -> Slots {
         self.readable_slots(file, &mut Vec::new())
     }
 
-    fn readable_slots(&self, file: pair::File, unreadable: &mut Vec<&'static str>) -> Slots {
+    fn readable_slots(&self, file: two_slot::File, unreadable: &mut Vec<&'static str>) -> Slots {
         Slots(file.paths().map(|path| self.readable(path, SLOT_BYTES, unreadable).unwrap_or_default()))
     }
 
@@ -116,11 +116,11 @@ impl Esp {
         })
     }
 
-    /// Overwrites one slot of a pair, durably.
+    /// Overwrites one slot of a file, durably.
     ///
     /// # Errors
-    /// [`Error`] names the step; the pair's other slot is untouched.
-    pub(crate) fn write_slot(&self, file: pair::File, slot: usize, bytes: &[u8]) -> Result<(), Error> {
+    /// [`Error`] names the step; the other slot is untouched.
+    pub(crate) fn write_slot(&self, file: two_slot::File, slot: usize, bytes: &[u8]) -> Result<(), Error> {
         let path = file.paths()[slot];
         self.writable(|| {
             let mut file = open(&self.place.join(path)).map_err(|error| Error::Open(path, error))?;
@@ -176,7 +176,7 @@ mod tests {
 
     fn esp(place: &'static Path) -> Esp {
         fs::create_dir(place.join("cairn")).expect("made");
-        for path in pair::File::ALL.iter().flat_map(|file| file.paths()).chain([CONFIG_PATH]) {
+        for path in two_slot::File::ALL.iter().flat_map(|file| file.paths()).chain([CONFIG_PATH]) {
             fs::write(place.join(path), [7; 9]).expect("written");
         }
         Esp { place, writes: Arc::default() }
@@ -188,12 +188,12 @@ mod tests {
         let place: &'static Path = Box::leak(tempfile::tempdir().expect("a place for files").keep().into_boxed_path());
         let esp = esp(place);
         assert!(esp.read().expect("reads").unreadable.is_empty());
-        for path in pair::File::ALL.iter().flat_map(|file| file.paths()).chain([CONFIG_PATH]) {
+        for path in two_slot::File::ALL.iter().flat_map(|file| file.paths()).chain([CONFIG_PATH]) {
             for errno in [Errno::IO, Errno::ILSEQ] {
                 let mut files =
                     durable::faults::with(&place.join(path), errno, || esp.read()).expect("what can be read");
                 assert_eq!(files.unreadable, [path]);
-                let read = pair::File::ALL.iter().flat_map(|file| files.pair(*file).0.clone());
+                let read = two_slot::File::ALL.iter().flat_map(|file| files.slots(*file).0.clone());
                 let slots = read.filter(|bytes| bytes.len() == 9).count();
                 assert_eq!(slots + usize::from(files.config.is_some()), 8, "{path}");
             }

@@ -41,7 +41,7 @@ impl Fatal {
             None if durable::is_damage(error) => Remedy::Owner,
             None => Remedy::Later,
         };
-        let text = if remedy == Remedy::Owner { enrol::wait::damaged(error) } else { Chain(error).to_string() };
+        let text = if remedy == Remedy::Owner { enrol::failure::damaged(error) } else { Chain(error).to_string() };
         Self { text, remedy }
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use api::LevelInForce;
-use enrol::plan::Mapping;
-use enrol::wait::Layer;
+use enrol::failure::Layer;
+use enrol::step::Mapping;
 use keys::data_key::{DataKey, Volume};
 use keys::header::DATA_OFFSET;
 use model::DiskUuid;

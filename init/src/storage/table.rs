@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use api::LevelInForce;
-use enrol::plan::Mapping;
+use enrol::step::Mapping;
 use keys::data_key::DataKey;
 use keys::header::DATA_OFFSET;
 use model::DiskUuid;

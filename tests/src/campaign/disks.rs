@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use formats::fat;
-use keys::pair::File;
+use keys::two_slot::File;
 use model::PartitionKind;
 use qemu::Vm;
 use testkit::Random;

@@ -50,6 +50,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("pki", Kind::Pure),
     ("services", Kind::Pure),
     ("supervise", Kind::Pure),
+    ("unlock", Kind::Pure),
     ("api", Kind::Wire),
     ("etcd", Kind::Wire),
     ("import", Kind::Privileged),
@@ -100,8 +101,10 @@ impl Kind {
 }
 
 /// Crates that name fewer of ours than their kind may, and why.
-const NARROW: &[(&str, &[&str], &str)] =
-    &[("cluster", &["model", "keys", "formats"], "what it decides runs in the simulator as it runs on a machine")];
+const NARROW: &[(&str, &[&str], &str)] = &[
+    ("cluster", &["model", "keys", "formats"], "what it decides runs in the simulator as it runs on a machine"),
+    ("unlock", &["model", "keys", "cluster"], "a disk is opened the same way whatever enrolled its machine"),
+];
 
 /// Why the driver names so little.
 const QUICK: &str = "the driver says its first word before anything else is compiled";
@@ -238,6 +241,7 @@ mod tests {
             ("services", "api"),
             ("cluster", "pki"),
             ("cluster", "mesh"),
+            ("unlock", "enrol"),
             ("cluster", "api"),
             ("api", "sys"),
             ("sys", "import"),
@@ -268,6 +272,7 @@ mod tests {
         for (member, names) in [
             ("keys", "model"),
             ("cluster", "keys"),
+            ("enrol", "unlock"),
             ("init", "sys"),
             ("cairnctl", "qemu"),
             ("tests", "image"),

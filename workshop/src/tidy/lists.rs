@@ -98,7 +98,7 @@ impl Rule {
             ],
             Self::Not => &["cairnctl", "cluster", "door", "enrol", "init", "keys", "pki"],
             Self::TestName => &["cairnctl", "cluster", "enrol", "init", "sim", "tests"],
-            Self::Circle => &["cairnctl", "enrol", "init", "tests"],
+            Self::Circle => &["cairnctl", "init", "tests"],
             Self::Line => &[],
             Self::Cell => &[],
             Self::Size => &[],

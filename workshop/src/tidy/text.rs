@@ -119,7 +119,7 @@ const ONE_PLACE: &[(&str, &[&str], &str)] = &[
             "seal::read",
             "SealFiles",
             "share::read",
-            "Pair::read",
+            "TwoSlotFile::read",
             "Binding::",
             "data_key::open",
             "ClusterHalf",

@@ -1,18 +1,41 @@
 //! Waiting machines in memory: what they ask for, which answers they take, and that they then go on.
 
-use keys::pair::File;
+use keys::cold_start::{Contribution, Epoch, Seen};
+use keys::directory::{self, Coordinator, Directory, DirectoryError, Notes};
+use keys::identity::cluster_id;
 use keys::record::{Asked, NotGiven};
-use model::{ClusterKey, Level};
+use keys::share::Share;
+use keys::two_slot::{File, SLOT_BYTES};
+use model::{ClusterKey, Level, MachineId, MasterSecret};
+use unlock::renewal::{Giver, HearError};
 
 use super::*;
 use crate::config::{Unserved, WithoutTpm};
+use crate::fixture::{ca, secret};
 use crate::found::{Decision, Found};
-use crate::world::{Chip, Cut, Ended, World, finished};
+use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
 /// A machine that found this begins to wait.
 fn waiting(found: &Found) -> (Asking<'_>, Effect) {
     let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
     Asking::start(wait, seal.as_deref())
+}
+
+/// A member that found that it has no key.
+fn locked(found: &Found) -> LockedMember<'_> {
+    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    wait.locked_member(seal.as_deref()).expect("it waits for its key")
+}
+
+/// A member whose key its cluster has.
+fn joined() -> World {
+    let mut world = World::invited(Level::Encrypted, None);
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    world
+}
+
+fn asks(found: &Found) -> Result<Vec<String>, DirectoryError> {
+    locked(found).coordinators(&ca().spki).map(|asked| keys::endpoint::texts(&asked))
 }
 
 /// A member whose share is lost, and the half that the share held.
@@ -22,10 +45,10 @@ fn without_its_share() -> (World, ClusterKey, DiskUuid) {
     let (mut shares, _) = keys::share::read(world.files.share.0.each_ref().map(|slot| &slot[..]), disk);
     let share = shares.remove(0);
     let value = share.open(&world.found().seal().expect("it opened").body.share_key()).expect("it is its own");
-    let keys::share::Share { epoch, wrapped, .. } = share;
+    let Share { epoch, wrapped, .. } = share;
     let holder = *epoch.holders().first().expect("itself");
     let half = keys::cold_start::Shares::new(epoch, wrapped).give(holder, value).expect("it holds one");
-    world.pair(File::Share).iter_mut().for_each(|slot| slot.fill(0));
+    world.slots(File::Share).iter_mut().for_each(|slot| slot.fill(0));
     (world, half.expect("it is alone").key, disk)
 }
 
@@ -38,7 +61,7 @@ fn a_machine_that_awaits_its_keys_goes_on_with_the_right_half_only() {
     let question = Question::ClusterHalf { disk, generation: 1 };
     assert!(matches!(asks, Effect::Ask(asked) if asked == question), "{asks:?}");
     let half = |key, generation| Answer::half(key, disk, generation);
-    let wrong = ClusterKey(crate::fixture::secret(0x99));
+    let wrong = ClusterKey(secret(0x99));
     let refused = asking.answered(half(wrong, 1));
     assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
     let other = asking.answered(half(ClusterKey(key.0.duplicate()), 2));
@@ -61,22 +84,21 @@ fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows(
         world
     };
     let manual = created(World::manual(Level::Encrypted, Some(Chip::default())));
-    assert_eq!(*manual.files.share.0[0], *vec![0; keys::pair::SLOT_BYTES], "policy manual has no share");
+    assert_eq!(*manual.files.share.0[0], *vec![0; SLOT_BYTES], "policy manual has no share");
     let joined = created(World::invited(Level::Encrypted, Some(Chip::default())));
     for mut world in [manual, without_its_share().0, joined] {
         let found = world.found();
-        let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
-        let keyless = Keyless::of(wait, seal.as_deref()).expect("it waits for its key");
-        let record = *keyless.record().expect("it lies on the ESP");
-        let asked = Asked { holder: keyless.identity().holder, disk: keyless.disk(), generation: keyless.generation() };
+        let member = locked(&found);
+        let record = *member.record().expect("it lies on the ESP");
+        let asked = Asked { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
         let (mut asking, _) = waiting(&found);
-        let stranger = record.cluster_half(&crate::fixture::secret(0x99), &asked).map(|_| ());
+        let stranger = record.cluster_half(&secret(0x99), &asked).map(|_| ());
         assert!(matches!(stranger, Err(NotGiven::NotOurs(_))), "{stranger:?}");
-        let right = || record.cluster_half(&crate::fixture::secret(2), &asked).expect("it is the owner's");
-        let wrong = ClusterHalf { key: ClusterKey(crate::fixture::secret(0x99)), ..right() };
-        let refused = asking.answered(Answer::ClusterHalf(wrong));
+        let right = || record.cluster_half(&secret(2), &asked).expect("it is the owner's");
+        let wrong = ClusterHalf { key: ClusterKey(secret(0x99)), ..right() };
+        let refused = asking.answered(Answer::Half(wrong));
         assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
-        let resumed = asking.answered(Answer::ClusterHalf(right()));
+        let resumed = asking.answered(Answer::Half(right()));
         let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
         world.store.admitted.clear();
         assert!(matches!(world.boot_given(given, None), Ended::Running(_)), "it goes on by itself");
@@ -152,7 +174,7 @@ fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
     let mut elsewhere = member.clone();
     elsewhere.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
     let mut lost = member.clone();
-    lost.pair(File::Seal).iter_mut().for_each(|slot| slot.fill(0));
+    lost.slots(File::Seal).iter_mut().for_each(|slot| slot.fill(0));
     for world in [elsewhere, lost] {
         let found = world.found();
         let (mut asking, first) = waiting(&found);
@@ -188,4 +210,89 @@ fn a_step_that_failed_is_tried_again_unless_it_was_the_cap() {
             assert_eq!((retries, matches!(first, Effect::Cap(None))), (again, !again), "{step:?}: {first:?}");
         }
     }
+}
+
+/// A member that was off through two recoveries, and whose directory names nobody who is there: no version that jumps is taken from
+/// anybody, its owner's word has it written, and a cut meanwhile leaves the one before or that one.
+///
+/// Proves: D11
+#[test]
+fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
+    const RECOVERY: u64 = 1 << 48;
+    let world = joined();
+    let found = world.found();
+    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    let of = |version| {
+        let coordinators = vec![Coordinator { machine: MachineId([1; 16]), endpoints: vec!["192.0.2.7:7836".into()] }];
+        ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
+    };
+    let given = |signed: Vec<u8>| {
+        let (mut asking, _) = Asking::start(wait, seal.as_deref());
+        let effect = asking.answered(Answer::Directory { signed, ca_spki: ca().spki.clone() });
+        (asking, effect)
+    };
+    let mut renewal = world.renewal();
+    let jumps = renewal.hear(of(2 * RECOVERY + 9), Giver::Itself);
+    assert_eq!(jumps, Err(HearError::Jump { found: 2 * RECOVERY + 9, held: 5 }));
+    let mut lie = of(2 * RECOVERY + 9);
+    *lie.last_mut().expect("it is signed") ^= 1;
+    let (_, refused) = given(lie);
+    let not_signed = Refused::Directory(RenewError::Directory(DirectoryError::Signature));
+    assert!(matches!(&refused, Effect::Report(refused) if *refused == not_signed), "{refused:?}");
+
+    for version in [5, 2 * RECOVERY + 9] {
+        let (mut asking, effect) = given(of(version));
+        let Effect::Renew(write) = effect else { panic!("{effect:?}") };
+        for torn in [0, 1, 40, 200, SLOT_BYTES] {
+            let mut cut = world.clone();
+            cut.slots(File::Directory)[write.slot()][..torn].copy_from_slice(&write.bytes()[..torn]);
+            let whole = torn == SLOT_BYTES;
+            let expected = if whole { "192.0.2.7:7836" } else { "192.0.2.1:7836" };
+            assert_eq!(asks(&cut.found()), Ok(vec![expected.to_owned()]), "{torn} of {version:#x}");
+            // What the cluster says from then on is no jump any more.
+            let mut renewal = cut.renewal();
+            let next = renewal.hear(of(version + RECOVERY), Giver::Stranger);
+            assert_eq!(next.is_ok(), whole || version == 5, "{next:?}");
+        }
+        assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(Given { half: None, .. })), "it asks anew");
+        let late = asking.answered(Answer::Directory { signed: of(version), ca_spki: ca().spki.clone() });
+        assert!(matches!(late, Effect::Report(Refused::NotAsked)), "{late:?}");
+    }
+}
+
+/// A voter of three that was switched off with the others: its own share is not enough, another's is, and it goes on.
+///
+/// Proves: K6 D2
+#[test]
+fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
+    let mut world = joined();
+    let (itself, disk, closing) = {
+        let found = world.found();
+        let body = &found.seal().expect("it opened").body;
+        (body.holder().machine, body.disk, body.share_key())
+    };
+    let (one, other) = (MachineId([1; 16]), MachineId([2; 16]));
+    let epoch = Epoch::new(4, [itself, one, other].into()).expect("an epoch");
+    let master = MasterSecret(secret(0x70));
+    let derived = |of: &MachineId| epoch.derive(&master, cluster_id(&ca().spki), of).expect("a holder");
+    let (key, value) = derived(&itself);
+    let half = ClusterHalf { key: Store::half(disk, 1), disk, generation: 1, next: None };
+    let share = Share::close(&closing, epoch.clone(), &value, key.wrap(&half));
+    world.slots(File::Share)[0] = share.emit(1).map(Zeroizing::new).expect("fits");
+    let all = [(itself, "192.0.2.9:7836"), (one, "192.0.2.1:7836"), (other, "192.0.2.2:7836")];
+    let coordinator = |(machine, at): (MachineId, &str)| Coordinator { machine, endpoints: vec![at.to_owned()] };
+    let coordinators = all.map(coordinator).to_vec();
+    let directory = Directory { cluster: cluster_id(&ca().spki), version: 9, coordinators };
+    let signed = ca().sign(&directory.unsigned());
+    world.slots(File::Directory)[0] = directory::emit(9, &signed, Notes::default()).expect("fits").into();
+    world.store.admitted.clear();
+
+    let found = world.found();
+    let mut collector = locked(&found).collector(&ca().spki).expect("it believes it").expect("it needs others");
+    assert_eq!(collector.voter().partners(), [(one, vec![4]), (other, vec![4])]);
+    let said = |of| Contribution { epoch: 4, share: derived(of).1, seen: Seen::new() };
+    let half = collector.take(one, None, said(&one)).expect("a voter").expect("two of three are a quorum");
+    let resumed = waiting(&found).0.answered(Answer::Half(half));
+    let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
+    assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
 }

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 
 use keys::header::{Copies, Copy, Header, State};
-use keys::pair::{Next, Slot};
 use keys::record::Record;
 use keys::recovery;
 use keys::seal::{self, Body, Candidate};
+use keys::two_slot::{Next, Slot};
 use model::BootClass;
 
 use super::*;
 use crate::config::{self, Intent, WithoutTpm};
+use crate::files::NextWrites;
 use crate::fixture;
-use crate::making::{FIRST_HEADER, NextWrites};
-use crate::plan::Effect;
+use crate::making::FIRST_HEADER;
+use crate::step::Effect;
 use crate::world::{Chip, Cut, Ended, World, signed};
 
 /// Random bytes that tell which draw they came from: the n-th draw is n, n, n, ….
@@ -79,7 +80,7 @@ fn written(level: Level) -> Written {
         bytes.expect("the file is written")
     };
     let record = Slot::read(File::Record, file(File::Record)).expect("a record");
-    let blank = vec![0; keys::pair::SLOT_BYTES];
+    let blank = vec![0; keys::two_slot::SLOT_BYTES];
     let (seal::SealFiles::Candidates(seals), _) = seal::read([file(File::Seal), &blank]) else { panic!("a seal") };
     let [Candidate::Member(sealed)] = &seals[..] else { panic!("a member's") };
     let opened = sealed.open(&random.fresh.seal_root).expect("the root opens the seal");
@@ -170,7 +171,7 @@ fn a_commit_after_a_cut_writes_both_copies() {
             let mut world = World::flashed(*level, Some(Chip::default()));
             // A cut at the border of two effects, so that no copy is torn.
             let cut = world.boot(Some(Cut { after, sectors: 0 }));
-            let sealed = world.pair(File::Seal).iter().any(|slot| slot.iter().any(|byte| *byte != 0));
+            let sealed = world.slots(File::Seal).iter().any(|slot| slot.iter().any(|byte| *byte != 0));
             if cut != Ended::Cut || !sealed || world.committed() {
                 continue;
             }

@@ -4,16 +4,17 @@ use std::convert::Infallible;
 
 use cluster::redeem::{BadRedeem, Redeem as Request};
 use keys::header::{Copy, State};
-use keys::pair::Slot;
 use keys::record::Record;
 use keys::recovery;
+use keys::two_slot::Slot;
 use model::{Assignment, ClusterId, MachinePubKey, WaitState};
 
 use super::*;
 use crate::asking::{self, Asking};
 use crate::fixture::{self, ca, secret};
 use crate::found::{Decision, Found, Report};
-use crate::plan::{HeaderCopy, Refusal, Step};
+use crate::plan::Refusal;
+use crate::step::{HeaderCopy, Step};
 use crate::wait::Wait;
 use crate::world::{Chip, Cut, Ended, Store, World, about, drawn, issued};
 

@@ -16,8 +16,8 @@ use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 use crate::binding::{Binding, BindingWire, TPM, UNPROTECTED};
 use crate::derive::secret;
 use crate::identity::SigningKey;
-use crate::pair::{self, File, Slot, TooLarge};
 use crate::seal::{SealError, body_key, served_boot_class, sized};
+use crate::two_slot::{self, File, Slot, TooLarge};
 use crate::wiped;
 
 /// The number that says so in the clear part, and where.
@@ -84,7 +84,7 @@ pub fn emit(
     let key = body_key(root, &clear.salt);
     let plain = attempt.encode();
     let clear = Zeroizing::new(clear.to_wire().encode_to_vec());
-    pair::emit(File::Seal, generation, &clear, Some(&pair::Body { key: &key, nonce, plain: &plain }))
+    two_slot::emit(File::Seal, generation, &clear, Some(&two_slot::Body { key: &key, nonce, plain: &plain }))
 }
 
 impl AttemptSeal {
@@ -205,8 +205,8 @@ impl std::fmt::Debug for BodyWire {
 mod tests {
     use super::*;
     use crate::golden::{attempt, attempt_clear, bytes, clear, root, sealed, sealed_attempt};
-    use crate::pair::SLOT_BYTES;
     use crate::seal::{Candidate, SealFiles, attempt_slot, read};
+    use crate::two_slot::SLOT_BYTES;
 
     fn blank() -> Vec<u8> {
         vec![0; SLOT_BYTES]

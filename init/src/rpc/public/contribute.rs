@@ -1,10 +1,10 @@
 //! Coordinators that were all switched off give each other their shares: one that waits, or one that is open and whose etcd has
-//! no leader. Whoever has one releases keys by its records instead. Decides nothing beyond that: `enrol` does.
+//! no leader. Whoever has one releases keys by its records instead. Decides nothing beyond that: `unlock` does.
 
-use enrol::contribute::NotShared;
 use keys::cold_start::Contribution;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
+use unlock::exchange::ExchangeError;
 
 use super::context::Context;
 use crate::enrolment::contribute::NotExchanged;
@@ -32,8 +32,8 @@ fn refused(why: &NotExchanged) -> Status {
     let text = Chain(why).to_string();
     match why {
         NotExchanged::NoPart => Status::failed_precondition(text),
-        NotExchanged::NotShared(NotShared::MayHaveLeader) => api::not_yet(text),
-        NotExchanged::NotShared(_) => Status::permission_denied(text),
+        NotExchanged::Exchange(ExchangeError::MayHaveLeader) => api::not_yet(text),
+        NotExchanged::Exchange(_) => Status::permission_denied(text),
         NotExchanged::Read(_) => Status::unavailable(text),
     }
 }
@@ -73,8 +73,8 @@ mod tests {
     fn a_refusal_says_whether_asking_again_helps() {
         let code = |why| refused(&why).code();
         assert_eq!(code(NotExchanged::NoPart), tonic::Code::FailedPrecondition);
-        assert_eq!(code(NotShared::MayHaveLeader.into()), api::NOT_YET);
-        let stranger = NotShared::NoCoordinator(MachineId([9; 16]));
+        assert_eq!(code(ExchangeError::MayHaveLeader.into()), api::NOT_YET);
+        let stranger = ExchangeError::NoCoordinator(MachineId([9; 16]));
         assert_eq!(code(stranger.into()), tonic::Code::PermissionDenied);
     }
 }

@@ -39,9 +39,9 @@ fn refused(why: &NotGiven) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use enrol::renewal::NotRenewed;
     use keys::data_key::OpenError;
     use tonic::Code;
+    use unlock::renewal::RenewError;
 
     use super::*;
 
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, text));
         let unwritten = refused(&NotGiven::Refused(Refused::NotWritten));
         assert_eq!(unwritten.code(), Code::Internal, "the request is not at fault: {unwritten}");
-        let foreign = NotRenewed::Directory(keys::directory::DirectoryError::Signature);
+        let foreign = RenewError::Directory(keys::directory::DirectoryError::Signature);
         let foreign = refused(&NotGiven::Refused(Refused::Directory(foreign)));
         assert_eq!(foreign.code(), Code::InvalidArgument);
         assert!(foreign.message().starts_with("the directory that was given is not taken: "), "{foreign}");

@@ -100,7 +100,7 @@ fn the_largest_answer_is_read_and_shows_no_key() {
     };
     let answer = Answer {
         peers: (1..=64).map(peer).collect(),
-        directory: vec![1; keys::pair::SLOT_BYTES],
+        directory: vec![1; keys::two_slot::SLOT_BYTES],
         certificate: vec![1; MOST_CERTIFICATE_BYTES],
         ca_certificate: vec![1; MOST_CERTIFICATE_BYTES],
         desired: Desired {

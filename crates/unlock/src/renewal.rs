@@ -3,7 +3,7 @@
 //! word; nor write over the slot that holds the one it has, so that a cut leaves that one whole; nor write more often than who coordinates changes, or six times an hour where only their endpoints do.
 //!
 //! ```text
-//!   hear ─► not signed, another cluster's, or a jump: refused  due ─► take ─► Write ─ performed ─► written: it is the one it has
+//!   hear ─► not signed, another cluster's, or a jump: refused  due ─► take ─► DirectoryWrite ─► written: it is the one it has
 //!        ├► newer, and says something else: waits ─────────────┘         │     └ with the version that was vouched for by then
 //!        └► of a second coordinator: vouched          by_owner ──────────┘ whatever its version: what was heard before is forgotten
 //! ```
@@ -24,11 +24,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use cluster::directory::is_jump;
-use keys::directory::{self, Directory, DirectoryError, DirectoryMinimum, Kept, Notes};
-use keys::pair::{File, Next, Pair, Slot, TooLarge};
+use keys::directory::{self, Directory, DirectoryError, DirectoryMinimum, Notes};
+use keys::two_slot::{File, Next, Slots, TooLarge, TwoSlotFile};
 use model::MachineId;
 
-use crate::found::Slots;
+use crate::directory::believed;
 
 /// So many writes for the sake of endpoints in [`PERIOD`]: machines whose addresses come and go would wear the disk out. More than
 /// one, since whoever changes its address twice and is switched off with all others would be looked for at the one between.
@@ -52,7 +52,7 @@ pub enum Giver {
 
 /// Why a directory is not taken. The one that the machine has stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotHeard {
+pub enum HearError {
     /// The machine's cluster has not signed the directory.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
@@ -70,7 +70,7 @@ pub enum NotHeard {
 
 /// Why a directory that the owner gives is not written. The one that the machine has stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotRenewed {
+pub enum RenewError {
     /// The cluster has not signed it.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
@@ -97,11 +97,11 @@ pub struct Renewal {
     written: VecDeque<Instant>,
 }
 
-/// A slot of the directory's pair that is to be overwritten, whole, and synced. Only [`Renewal::take`] and [`Renewal::by_owner`] make
+/// A slot of the directory's file that is to be overwritten, whole, and synced. Only [`Renewal::take`] and [`Renewal::by_owner`] make
 /// one.
 #[derive(Debug)]
 #[must_use]
-pub struct Write {
+pub struct DirectoryWrite {
     slot: usize,
     bytes: Vec<u8>,
     directory: Directory,
@@ -115,7 +115,7 @@ enum Word {
     Owner,
 }
 
-impl Write {
+impl DirectoryWrite {
     /// 0 or 1: which of [`File::paths`].
     #[must_use]
     pub const fn slot(&self) -> usize {
@@ -135,36 +135,6 @@ impl Write {
     }
 }
 
-/// A directory that lies in a slot and is believed.
-#[derive(Debug)]
-pub(crate) struct Believed {
-    slot: usize,
-    generation: u64,
-    kept: Kept,
-}
-
-/// Directories in the slots that the cluster of the CA with this SubjectPublicKeyInfo (DER) signed and the seal allows: the
-/// newest first.
-pub(crate) fn believed(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Vec<Believed> {
-    let read = |(at, bytes): (usize, &[u8])| {
-        let slot = Slot::read(File::Directory, bytes).ok()?;
-        let kept = Kept::verify(slot.clear(), ca_spki, minimum).ok()?;
-        Some(Believed { slot: at, generation: slot.generation, kept })
-    };
-    let mut believed: Vec<_> = slots.bytes().into_iter().enumerate().filter_map(read).collect();
-    believed.sort_by_key(|believed| std::cmp::Reverse(believed.generation));
-    believed
-}
-
-/// The minimum that a seal may rise to: that of the older of both slots, where both are believed and it is above `minimum`, and not
-/// above what was vouched for when they were written. Whichever of them is lost then, the other one is not refused.
-pub(crate) fn durable(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Option<u64> {
-    let [one, other] = <[_; 2]>::try_from(believed(slots, ca_spki, minimum)).ok()?;
-    let vouched = one.kept.vouched.max(other.kept.vouched)?;
-    let older = one.kept.directory.version.min(other.kept.directory.version);
-    Some(older.min(vouched)).filter(|durable| *durable > minimum)
-}
-
 impl Renewal {
     /// Begins with what lies on the ESP, under the seal's minimum.
     #[must_use]
@@ -174,7 +144,7 @@ impl Renewal {
         let held = believed.into_iter().next();
         // Not the older slot's: each write notes what was vouched for before, unless the owner's word took it back.
         let vouched = held.as_ref().and_then(|held| held.kept.vouched).unwrap_or_default();
-        let Next { slot, generation } = Pair::read(File::Directory, slots.bytes()).next;
+        let Next { slot, generation } = TwoSlotFile::read(File::Directory, slots.bytes()).next;
         // The newest by its checksum may be nobody's: what is believed is never written over.
         let slot = held.as_ref().map_or(slot, |held| 1 - held.slot);
         let held = held.map(|held| held.kept.directory);
@@ -186,11 +156,11 @@ impl Renewal {
     /// Takes what `by` says, which is not believed yet. What is older, or says nothing else, changes nothing on the ESP.
     ///
     /// # Errors
-    /// [`NotHeard`] when the cluster has not signed it, or cannot have come so far.
-    pub fn hear(&mut self, signed: Vec<u8>, by: Giver) -> Result<(), NotHeard> {
+    /// [`HearError`] when the cluster has not signed it, or cannot have come so far.
+    pub fn hear(&mut self, signed: Vec<u8>, by: Giver) -> Result<(), HearError> {
         let heard = Directory::verify(&signed, &self.ca_spki, 0)?;
         if is_jump(self.newest, heard.version) {
-            return Err(NotHeard::Jump { found: heard.version, held: self.newest });
+            return Err(HearError::Jump { found: heard.version, held: self.newest });
         }
         self.vouch(heard.version, by);
         if heard.version <= self.newest {
@@ -249,7 +219,7 @@ impl Renewal {
     ///
     /// # Errors
     /// [`TooLarge`] for one that its file cannot hold; it waits no more.
-    pub fn take(&mut self, now: Instant) -> Result<Option<Write>, TooLarge> {
+    pub fn take(&mut self, now: Instant) -> Result<Option<DirectoryWrite>, TooLarge> {
         if self.due(now).is_none_or(|due| due > now) {
             return Ok(None);
         }
@@ -263,8 +233,8 @@ impl Renewal {
     /// Once it was performed, [`Self::written`], what others had given before counts no more.
     ///
     /// # Errors
-    /// [`NotRenewed`] when the cluster has not signed it, or its file cannot hold it.
-    pub fn by_owner(&self, signed: &[u8]) -> Result<Write, NotRenewed> {
+    /// [`RenewError`] when the cluster has not signed it, or its file cannot hold it.
+    pub fn by_owner(&self, signed: &[u8]) -> Result<DirectoryWrite, RenewError> {
         let directory = Directory::verify(signed, &self.ca_spki, 0)?;
         let vouched = Some(directory.version);
         Ok(self.write(directory, signed, vouched, Word::Owner)?)
@@ -272,15 +242,21 @@ impl Renewal {
 
     /// A write over the slot that is not believed, the newest from then on. Below the seal's minimum the owner's word stands beside it:
     /// nothing else has brought the machine there, and the seal is lowered only at its next start.
-    fn write(&self, directory: Directory, signed: &[u8], vouched: Option<u64>, word: Word) -> Result<Write, TooLarge> {
+    fn write(
+        &self,
+        directory: Directory,
+        signed: &[u8],
+        vouched: Option<u64>,
+        word: Word,
+    ) -> Result<DirectoryWrite, TooLarge> {
         let Next { slot, generation } = self.next;
         let lowers = Some(&self.minimum).filter(|minimum| directory.version < minimum.version);
         let bytes = directory::emit(generation, signed, Notes { vouched, lowers })?;
-        Ok(Write { slot, bytes, directory, word })
+        Ok(DirectoryWrite { slot, bytes, directory, word })
     }
 
     /// The write is durable.
-    pub fn written(&mut self, write: Write, now: Instant) {
+    pub fn written(&mut self, write: DirectoryWrite, now: Instant) {
         if write.word == Word::Owner {
             (self.newest, self.vouched) = (write.directory.version, write.directory.version);
             (self.given, self.waits) = (BTreeMap::new(), None);
@@ -295,23 +271,17 @@ impl Renewal {
 }
 
 #[cfg(test)]
-impl Renewal {
-    pub(crate) const fn vouched(&self) -> u64 {
-        self.vouched
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use keys::directory::Coordinator;
     use keys::identity::cluster_id;
-    use keys::pair::SLOT_BYTES;
+    use keys::two_slot::{SLOT_BYTES, Slot};
     use model::{ClusterId, MachineId};
     use proptest::prelude::*;
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::fixture::{ca, sealed};
+    use crate::directory::durable;
+    use crate::fixture::{blank, ca, sealed};
 
     const MINIMUM: u64 = 3;
     const BY: Giver = Giver::Stranger;
@@ -324,11 +294,7 @@ mod tests {
     }
 
     fn signed(directory: &Directory) -> Vec<u8> {
-        ca().sign(&directory.unsigned())
-    }
-
-    fn blank() -> Slots {
-        Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new))
+        ca().sign(directory)
     }
 
     fn newest(slots: &Slots) -> Option<Directory> {
@@ -426,7 +392,7 @@ mod tests {
 
     /// Proves: D11
     #[test]
-    fn what_the_cluster_did_not_sign_is_refused_and_what_is_believed_is_not_written_over() {
+    fn what_is_believed_is_not_written_over_by_what_nobody_signed() {
         let mut slots = blank();
         slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, 1, 1)), Notes::default()).expect("fits"));
         // A newer file, by its checksum, that nobody signed.
@@ -435,7 +401,7 @@ mod tests {
         let now = testkit::origin();
         let mut renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
         let foreign = Directory { cluster: ClusterId([1; 16]), ..directory(5, 1, 2) };
-        assert_eq!(renewal.hear(signed(&foreign), BY), Err(NotHeard::Directory(DirectoryError::OtherCluster)));
+        assert_eq!(renewal.hear(signed(&foreign), BY), Err(HearError::Directory(DirectoryError::OtherCluster)));
         renewal.hear(signed(&directory(2, 2, 2)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "older than the one that lies there");
         assert_eq!(
@@ -483,7 +449,7 @@ mod tests {
         for found in [u64::MAX, 2 * RECOVERY + 4, 3 + (1 << 32), RECOVERY + 3 + (1 << 32)] {
             for by in [Giver::Itself, Giver::Coordinator(MachineId([1; 16])), Giver::Stranger] {
                 let refused = renewal.hear(signed(&directory(found, 1, 2)), by);
-                assert_eq!(refused, Err(NotHeard::Jump { found, held: 3 }), "{found:#x} by {by:?}");
+                assert_eq!(refused, Err(HearError::Jump { found, held: 3 }), "{found:#x} by {by:?}");
             }
         }
         assert_eq!((renewal.due(testkit::origin()), renewal.vouched), (None, 0), "nothing is written for it");

@@ -1,4 +1,4 @@
-//! The envelope of the paired files on the ESP: seal, share, directory, record. Each is two slots of 64 KiB,
+//! The envelope of the two-slot files on the ESP: seal, share, directory, record. Each is two slots of 64 KiB,
 //! overwritten in turn; a reader takes the newest whose checksum holds. Knows nothing of what is inside.
 //!
 //! ```text
@@ -12,13 +12,13 @@ use zeroize::Zeroizing;
 
 use crate::derive::{TAG_BYTES, Unauthentic, decrypt, encrypt, sha256};
 
-/// Size of a slot: a file of a pair.
+/// Size of a slot, in bytes.
 pub const SLOT_BYTES: usize = 64 << 10;
 
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 8 + 4 + 8 + 4 + 4 + 12 + 32;
 
-/// The pairs there are.
+/// The two-slot files there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum File {
     /// Makes the machine a member at its next boot.
@@ -35,7 +35,7 @@ impl File {
     /// All of them.
     pub const ALL: &[Self] = &[Self::Seal, Self::Share, Self::Directory, Self::Record];
 
-    /// The two files' paths on the ESP.
+    /// The paths of its two slots on the ESP.
     #[must_use]
     pub const fn paths(self) -> [&'static str; 2] {
         match self {
@@ -56,10 +56,22 @@ impl File {
     }
 }
 
+/// The bytes of both slots of a file, as they lie on the ESP. A slot that is not there is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slots(pub [Zeroizing<Vec<u8>>; 2]);
+
+impl Slots {
+    /// The bytes of each slot.
+    #[must_use]
+    pub fn bytes(&self) -> [&[u8]; 2] {
+        [&self.0[0], &self.0[1]]
+    }
+}
+
 /// A slot whose checksum holds. The checksum finds torn writes and proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// Counts writes of the pair, from 1.
+    /// Counts writes of the file, from 1.
     pub generation: u64,
     aad: Vec<u8>,
     nonce: [u8; 12],
@@ -148,9 +160,9 @@ impl Slot {
 
 const CLEAR_OFFSET: usize = 8 + 4 + 8 + 4;
 
-/// Slots of a pair, as they were read.
+/// A two-slot file, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct TwoSlotFile {
     /// The slots whose checksum holds, the newest first.
     pub newest_first: Vec<Slot>,
     /// The version of a slot that a newer Cairn wrote, if there is one: then nothing is touched.
@@ -159,7 +171,7 @@ pub struct Pair {
     pub next: Next,
 }
 
-/// Where a pair's next write goes: never over the newest slot.
+/// Where a file's next write goes: never over the newest slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     /// 0 or 1: which of [`File::paths`].
@@ -169,7 +181,7 @@ pub struct Next {
 }
 
 impl Next {
-    /// The first write of a pair.
+    /// The first write of a file.
     pub const FIRST: Self = Self { slot: 0, generation: 1 };
 
     /// The write that follows this one.
@@ -179,7 +191,7 @@ impl Next {
     }
 }
 
-impl Pair {
+impl TwoSlotFile {
     /// Reads both slots of `file`.
     #[must_use]
     pub fn read(file: File, slots: [&[u8]; 2]) -> Self {
@@ -200,7 +212,7 @@ impl Pair {
 /// Where the next write of `file` goes that spares the newest slot which `counts`, be it the newest or not.
 #[must_use]
 pub fn beside(file: File, slots: [&[u8]; 2], counts: impl Fn(&Slot) -> bool) -> Next {
-    let next = Pair::read(file, slots).next;
+    let next = TwoSlotFile::read(file, slots).next;
     let counting = |at: usize| Some((Slot::read(file, slots[at]).ok().filter(&counts)?.generation, at));
     let spared = [0, 1].into_iter().filter_map(counting).max();
     Next { slot: spared.map_or(next.slot, |(_, at)| 1 - at), ..next }
@@ -336,10 +348,10 @@ mod tests {
             for cut in 0..=end + 200 {
                 let mut torn = torn_over.clone();
                 torn[..cut].copy_from_slice(&new[..cut]);
-                let pair = Pair::read(File::Directory, [&old, &torn]);
-                let newest = pair.newest_first[0].clear();
+                let file = TwoSlotFile::read(File::Directory, [&old, &torn]);
+                let newest = file.newest_first[0].clear();
                 assert!(newest == b"old" || newest == b"new, and longer" || newest == [0xee; 200], "cut at {cut}");
-                assert_eq!(pair.newer, None);
+                assert_eq!(file.newer, None);
             }
         }
     }
@@ -348,8 +360,8 @@ mod tests {
     #[test]
     fn the_newest_slot_comes_first_wherever_it_lies() {
         let generations = |first: &[u8], second: &[u8]| {
-            let pair = Pair::read(File::Directory, [first, second]);
-            pair.newest_first.iter().map(|slot| slot.generation).collect::<Vec<_>>()
+            let file = TwoSlotFile::read(File::Directory, [first, second]);
+            file.newest_first.iter().map(|slot| slot.generation).collect::<Vec<_>>()
         };
         assert_eq!(generations(&slot(1, b"a"), &slot(2, b"b")), [2, 1]);
         assert_eq!(generations(&slot(2, b"b"), &slot(1, b"a")), [2, 1]);
@@ -358,7 +370,7 @@ mod tests {
 
     #[test]
     fn writes_go_in_turn_and_never_over_the_newest() {
-        let next = |first: &[u8], second: &[u8]| Pair::read(File::Directory, [first, second]).next;
+        let next = |first: &[u8], second: &[u8]| TwoSlotFile::read(File::Directory, [first, second]).next;
         assert_eq!(next(&blank(), &blank()), Next::FIRST);
         assert_eq!(next(&slot(1, b""), &blank()), Next { slot: 1, generation: 2 });
         assert_eq!(next(&slot(1, b""), &slot(2, b"")), Next { slot: 0, generation: 3 });
@@ -370,8 +382,8 @@ mod tests {
     fn a_newer_version_is_told_apart_from_damage() {
         let mut newer = slot(2, b"x");
         newer[8] = 2;
-        let pair = Pair::read(File::Directory, [&slot(1, b"old"), &newer]);
-        assert_eq!((pair.newer, pair.newest_first.len()), (Some(2), 1));
+        let file = TwoSlotFile::read(File::Directory, [&slot(1, b"old"), &newer]);
+        assert_eq!((file.newer, file.newest_first.len()), (Some(2), 1));
         let mut generationless = slot(1, b"x");
         generationless[12] = 0;
         assert_eq!(Slot::read(File::Directory, &generationless), Err(SlotError::Checksum));

@@ -3,8 +3,8 @@
 //! share, what is taken from whom, when it is enough, and where the others may be by now. Must never contact anybody.
 //!
 //! ```text
-//!   Voter: own shares + directory ──gives──► a share, to another voter of that epoch
-//!     └─ Gathering: one that waits, and has asked all coordinators, none of which has a leader
+//!   ShareHolder: own shares + directory ──gives──► a share, to another voter of that epoch
+//!     └─ ShareCollector: one that waits, and has asked all coordinators, none of which has a leader
 //!                                  ──takes──► a quorum of shares: the half of its key
 //!                                  └────────► where the others are: all but one address may have changed
 //! ```
@@ -18,137 +18,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::directory::is_jump;
-use cluster::epochs::Holding;
-use keys::cold_start::{Contribution, Epoch, NotTaken, Seen, Shares, Wrapped};
-use keys::data_key::{ClusterHalf, Holder};
-use keys::derive::Unauthentic;
+use keys::cold_start::{Contribution, NotTaken, Seen, Shares};
+use keys::data_key::ClusterHalf;
 use keys::directory::{Directory, DirectoryError, DirectoryMinimum};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
-use keys::identity::cluster_key;
-use keys::pair::{File, SLOT_BYTES, Slot, TooLarge};
-use keys::share::{self, Share, ShareKey};
-use model::{DiskUuid, MachineId, MasterSecret, Secret};
+use keys::share::ShareKey;
+use keys::two_slot::Slots;
+use model::{DiskUuid, MachineId, Secret};
 
-use crate::asking::Answer;
-use crate::found::Slots;
-use crate::release;
-
-/// A share of this machine that opened, and what the key of its epoch opens.
-#[derive(Debug)]
-pub struct Held {
-    pub(crate) epoch: Epoch,
-    pub(crate) wrapped: Wrapped,
-    pub(crate) value: Secret<32>,
-}
-
-impl Held {
-    /// The half that this share gives by itself to the machine whose it is: none where others hold shares of its epoch, too.
-    ///
-    /// # Errors
-    /// [`NotTaken`] where it is no share of that machine's.
-    pub fn alone(&self, machine: MachineId) -> Result<Option<ClusterHalf>, NotTaken> {
-        Shares::new(self.epoch.clone(), self.wrapped).give(machine, self.value.duplicate())
-    }
-
-    /// The epoch of the share.
-    #[must_use]
-    pub const fn epoch(&self) -> &Epoch {
-        &self.epoch
-    }
-
-    /// Whether its epoch's key opens the cluster key of `generation`, too.
-    #[must_use]
-    pub fn carries(&self, generation: u32) -> bool {
-        self.wrapped.includes(generation)
-    }
-
-    pub(crate) fn duplicate(&self) -> Self {
-        Self { epoch: self.epoch.clone(), wrapped: self.wrapped, value: self.value.duplicate() }
-    }
-}
-
-/// The shares for `disk` in the two slots that open, the newest first; and the epochs of those that do not.
-#[must_use]
-pub fn held(slots: &Slots, disk: DiskUuid, key: &ShareKey) -> (Vec<Held>, Vec<u32>) {
-    let (mut held, mut senseless) = (Vec::new(), Vec::new());
-    for share in share::read(slots.bytes(), disk).0 {
-        match share.open(key) {
-            Ok(value) => held.push(Held { epoch: share.epoch, wrapped: share.wrapped, value }),
-            Err(Unauthentic) => senseless.push(share.epoch.number()),
-        }
-    }
-    (held, senseless)
-}
-
-/// A share that is to be written while the machine serves: a slot of the share's pair, whole, to be synced.
-#[derive(Debug)]
-#[must_use]
-pub struct Write {
-    /// 0 or 1.
-    pub slot: usize,
-    /// All of it.
-    pub bytes: Vec<u8>,
-}
-
-/// Why a share cannot be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotHeld {
-    /// The epoch is of others.
-    #[error("this machine holds no share of epoch {0}")]
-    NoHolder(u32),
-    /// Never in fact.
-    #[error(transparent)]
-    TooLarge(#[from] TooLarge),
-}
-
-/// Has `holder` hold what it is to hold: derived from the master secret, closed with `key`, and not written over the newest share
-/// of the epoch that stands, nor that of the epoch that stands over one of a newer epoch. None where it lies there already.
-///
-/// # Errors
-/// [`NotHeld`].
-pub fn hold(
-    holding: &Holding,
-    holder: &Holder,
-    master: &MasterSecret,
-    key: &ShareKey,
-    slots: &Slots,
-) -> Result<Option<Write>, NotHeld> {
-    let slots = slots.bytes();
-    let Holding { epoch, stands, disk, generations } = holding;
-    let derived = epoch.derive(master, holder.cluster, &holder.machine);
-    let (cold_start, value) = derived.ok_or(NotHeld::NoHolder(epoch.number()))?;
-    let (generation, of) = (generations.oldest(), |of| cluster_key(master, holder.cluster, *disk, of));
-    let half =
-        ClusterHalf { key: of(generation), disk: *disk, generation, next: generations.behind(generation).map(of) };
-    let share = Share::close(key, epoch.clone(), &value, cold_start.wrap(&half));
-    let number = epoch.number();
-    let (lie_there, _) = share::read(slots, *disk);
-    // Beside one of a newer epoch there is no place for another one of this: the one that opens has to do until the newer epoch stands.
-    let is_followed = *stands == Some(number) && lie_there.iter().any(|other| other.epoch.number() > number);
-    let does = |other: &Share| other.epoch == *epoch && other.wrapped.includes(generation);
-    if lie_there.contains(&share) || is_followed && lie_there.iter().any(does) {
-        return Ok(None);
-    }
-    let next = share::place(slots, *disk, number, *stands);
-    Ok(Some(Write { slot: next.slot, bytes: share.emit(next.generation)? }))
-}
-
-/// Writes that erase superseded shares once the epoch `stands`, whose share lies there: those of epochs before it, for which
-/// fewer may have been enough, and one of its own that was written before and carries other cluster keys.
-pub fn superseded(slots: &Slots, stands: u32) -> impl Iterator<Item = Write> {
-    let written = slots.bytes().map(|bytes| {
-        let slot = Slot::read(File::Share, bytes).ok()?;
-        let share = Share::decode(slot.clear()).ok()?;
-        Some((share.epoch.number(), slot.generation))
-    });
-    let counts = written.into_iter().flatten().filter(|(epoch, _)| *epoch == stands).max();
-    let over = written.into_iter().enumerate().filter(move |(_, it)| it.is_some_and(|it| Some(it) < counts));
-    over.map(|(slot, _)| Write { slot, bytes: vec![0; SLOT_BYTES] })
-}
+use crate::directory;
+use crate::share::{OpenShare, open_shares};
 
 /// Why nothing is given to, or taken from, somebody who has proved to be a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotShared {
+pub enum ExchangeError {
     /// The cluster never said so, or says so no more.
     #[error("by this machine's directory machine {0} is no other coordinator")]
     NoCoordinator(MachineId),
@@ -191,13 +74,13 @@ pub struct OnEsp<'a> {
 
 /// A machine that holds shares.
 #[derive(Debug)]
-pub struct Voter {
+pub struct ShareHolder {
     itself: MachineId,
     directory: Directory,
-    held: Vec<Held>,
+    held: Vec<OpenShare>,
 }
 
-impl Voter {
+impl ShareHolder {
     /// Reads the voter of a machine whose data is open, by its ESP and a directory that it has heard of since. None where there
     /// is no directory.
     ///
@@ -205,7 +88,7 @@ impl Voter {
     /// Why the newest directory is not believed, where none is.
     pub fn on_esp(of: OnEsp<'_>) -> Result<Option<Self>, DirectoryError> {
         let minimum = of.minimum.beside(of.directory.bytes());
-        let written = release::newest_directory(of.directory, of.ca_spki, minimum);
+        let written = directory::newest(of.directory, of.ca_spki, minimum);
         let verified = |signed: &Vec<u8>| Directory::verify(signed, of.ca_spki, minimum).ok();
         let newest = |written: Option<Directory>| {
             let held = written.as_ref().map_or(minimum.saturating_sub(1), |directory| directory.version);
@@ -216,13 +99,13 @@ impl Voter {
             Ok(written) => newest(written),
             Err(error) => Some(newest(None).ok_or(error)?),
         };
-        let (held, _of_no_use) = held(of.share, of.disk, of.key);
+        let (held, _of_no_use) = open_shares(of.share, of.disk, of.key);
         Ok(directory.map(|directory| Self::new(of.itself, directory, held)))
     }
 
     /// Makes a voter that holds these shares, the newest first, and believes this directory of its own.
     #[must_use]
-    pub const fn new(itself: MachineId, directory: Directory, held: Vec<Held>) -> Self {
+    pub const fn new(itself: MachineId, directory: Directory, held: Vec<OpenShare>) -> Self {
         Self { itself, directory, held }
     }
 
@@ -234,14 +117,15 @@ impl Voter {
     /// The share that `machine` is given, which has proved to be that machine.
     ///
     /// # Errors
-    /// [`NotShared`].
-    pub fn share_for(&self, machine: MachineId, epoch: u32) -> Result<&Secret<32>, NotShared> {
+    /// [`ExchangeError`].
+    pub fn share_for(&self, machine: MachineId, epoch: u32) -> Result<&Secret<32>, ExchangeError> {
         if machine == self.itself || !self.coordinators().any(|it| it == machine) {
-            return Err(NotShared::NoCoordinator(machine));
+            return Err(ExchangeError::NoCoordinator(machine));
         }
-        let held = self.held.iter().find(|held| held.epoch.number() == epoch).ok_or(NotShared::NoSuchEpoch(epoch))?;
+        let held =
+            self.held.iter().find(|held| held.epoch.number() == epoch).ok_or(ExchangeError::NoSuchEpoch(epoch))?;
         if !held.epoch.holders().contains(&machine) {
-            return Err(NotShared::NoHolder { machine, epoch });
+            return Err(ExchangeError::NoHolder { machine, epoch });
         }
         Ok(&held.value)
     }
@@ -249,13 +133,13 @@ impl Voter {
     /// Makes the contribution for another machine, with where this machine is itself.
     ///
     /// # Errors
-    /// [`NotShared`].
+    /// [`ExchangeError`].
     pub fn contribution(
         &self,
         machine: MachineId,
         epoch: u32,
         endpoints: Vec<Endpoint>,
-    ) -> Result<Contribution, NotShared> {
+    ) -> Result<Contribution, ExchangeError> {
         let share = self.share_for(machine, epoch)?.duplicate();
         Ok(Contribution { epoch, share, seen: [(self.itself, bounded(endpoints))].into() })
     }
@@ -283,8 +167,8 @@ impl Voter {
 
 /// A voter that waits for its key.
 #[derive(Debug)]
-pub struct Gathering {
-    voter: Voter,
+pub struct ShareCollector {
+    voter: ShareHolder,
     shares: BTreeMap<u32, Shares>,
     /// Endpoints of machines, as they said themselves, or where they came from.
     heard: Seen,
@@ -295,10 +179,10 @@ pub struct Gathering {
     unasked: BTreeSet<Endpoint>,
 }
 
-impl Gathering {
+impl ShareCollector {
     /// Begins with the machine's own shares; none where no share of its own needs others.
     #[must_use]
-    pub fn begin(voter: Voter) -> Option<Self> {
+    pub fn begin(voter: ShareHolder) -> Option<Self> {
         let shares = voter.held.iter().filter_map(|held| {
             let mut shares = Shares::new(held.epoch.clone(), held.wrapped);
             let alone = shares.give(voter.itself, held.value.duplicate());
@@ -337,7 +221,7 @@ impl Gathering {
 
     /// This machine as a voter: the shares that it gives, and to whom.
     #[must_use]
-    pub const fn voter(&self) -> &Voter {
+    pub const fn voter(&self) -> &ShareHolder {
         &self.voter
     }
 
@@ -345,15 +229,15 @@ impl Gathering {
     /// them.
     ///
     /// # Errors
-    /// [`NotShared`].
+    /// [`ExchangeError`].
     pub fn contribution(
         &self,
         machine: MachineId,
         epoch: u32,
         endpoints: Vec<Endpoint>,
-    ) -> Result<Contribution, NotShared> {
+    ) -> Result<Contribution, ExchangeError> {
         if !self.may_contribute() {
-            return Err(NotShared::MayHaveLeader);
+            return Err(ExchangeError::MayHaveLeader);
         }
         let mut said = self.voter.contribution(machine, epoch, endpoints)?;
         said.seen.extend(self.heard.clone());
@@ -383,21 +267,21 @@ impl Gathering {
     /// of right shares is there.
     ///
     /// # Errors
-    /// [`NotShared`]: then nothing of it was taken.
+    /// [`ExchangeError`]: then nothing of it was taken.
     pub fn take(
         &mut self,
         machine: MachineId,
         source: Option<Endpoint>,
         given: Contribution,
-    ) -> Result<Option<Answer>, NotShared> {
+    ) -> Result<Option<ClusterHalf>, ExchangeError> {
         let Contribution { epoch, share, seen } = given;
         self.voter.share_for(machine, epoch)?;
-        let shares = self.shares.get_mut(&epoch).ok_or(NotShared::NoSuchEpoch(epoch))?;
+        let shares = self.shares.get_mut(&epoch).ok_or(ExchangeError::NoSuchEpoch(epoch))?;
         let half = shares
             .give(machine, share)
-            .map_err(|NotTaken::NoHolder(machine)| NotShared::NoHolder { machine, epoch })?;
+            .map_err(|NotTaken::NoHolder(machine)| ExchangeError::NoHolder { machine, epoch })?;
         self.learn(machine, source, seen);
-        Ok(half.map(Answer::ClusterHalf))
+        Ok(half)
     }
 
     /// Learns endpoints of voters only, and so few of each: whatever is said, it stays small.

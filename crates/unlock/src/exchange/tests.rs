@@ -1,0 +1,261 @@
+//! Voters in memory that were all switched off: who is given what, and that a quorum opens in whatever order it meets.
+
+use keys::cold_start::Epoch;
+use keys::data_key::Holder;
+use keys::directory::{self, Coordinator, Notes};
+use keys::identity::cluster_id;
+use model::{ClusterId, ClusterKey, LocalKey, MasterSecret, Uuid};
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixture::{blank, ca, sealed, secret};
+
+const CLUSTER: ClusterId = ClusterId([1; 16]);
+
+fn machine(number: u8) -> MachineId {
+    MachineId([number; 16])
+}
+
+fn endpoint(number: u8) -> Endpoint {
+    Endpoint::read(&format!("192.0.2.{number}:7836")).expect("an endpoint")
+}
+
+fn half(number: u8) -> ClusterHalf {
+    let key = ClusterKey(Secret::take(&mut [number; 32]));
+    ClusterHalf { key, disk: DiskUuid(Uuid([number; 16])), generation: 1, next: None }
+}
+
+fn epoch(number: u32, holders: impl IntoIterator<Item = u8>) -> Epoch {
+    Epoch::new(number, holders.into_iter().map(machine).collect()).expect("an epoch")
+}
+
+fn held(of: u8, epoch: &Epoch) -> OpenShare {
+    let master = MasterSecret(Secret::take(&mut [7; 32]));
+    let (key, value) = epoch.derive(&master, CLUSTER, &machine(of)).expect("a holder");
+    OpenShare { epoch: epoch.clone(), wrapped: key.wrap(&half(of)), value }
+}
+
+/// Machine `of` with its shares, whose directory has these coordinators, each at the address of its number.
+fn voter(of: u8, coordinators: impl IntoIterator<Item = u8>, epochs: &[Epoch]) -> ShareHolder {
+    let coordinator = |it| Coordinator { machine: machine(it), endpoints: vec![endpoint(it).as_str().to_owned()] };
+    let coordinators = coordinators.into_iter().map(coordinator).collect();
+    let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
+    ShareHolder::new(machine(of), directory, epochs.iter().map(|epoch| held(of, epoch)).collect())
+}
+
+/// A collector that has asked all coordinators: none of them has a leader.
+fn collector(voter: ShareHolder) -> Option<ShareCollector> {
+    let mut collector = ShareCollector::begin(voter)?;
+    (1..=9).for_each(|number| collector.no_leader_at(&endpoint(number)));
+    Some(collector)
+}
+
+fn says(of: &ShareCollector, to: u8, epoch: u32, at: u8) -> Contribution {
+    of.contribution(machine(to), epoch, vec![endpoint(at)]).expect("it is a voter")
+}
+
+proptest! {
+    /// Proves: K6
+    #[test]
+    fn a_quorum_that_comes_back_in_any_order_opens_each_member(
+        holders in 2_u8..=7,
+        order in Just((0_usize..7).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let epochs = [epoch(4, 1..=holders)];
+        let needed = epochs[0].threshold();
+        let back: Vec<u8> = order.iter().map(|it| u8::try_from(it + 1).expect("small")).filter(|it| *it <= holders).take(needed).collect();
+        let mut waiting: Vec<(u8, ShareCollector)> = back.iter().map(|it| {
+            (*it, collector(voter(*it, 1..=holders, &epochs)).expect("it needs others"))
+        }).collect();
+        let mut opened = BTreeSet::new();
+        for caller in 0..waiting.len() {
+            for called in 0..waiting.len() {
+                if caller == called { continue }
+                let (to, from) = (waiting[called].0, waiting[caller].0);
+                let (asks, answers) = (says(&waiting[caller].1, to, 4, from), says(&waiting[called].1, from, 4, to));
+                for (taker, giver, given) in [(called, from, asks), (caller, to, answers)] {
+                    let half = waiting[taker].1.take(machine(giver), None, given).expect("a voter");
+                    if let Some(opens) = half {
+                        let right = self::half(waiting[taker].0);
+                        prop_assert_eq!((opens.disk, opens.key.expose()), (right.disk, right.key.expose()));
+                        opened.insert(waiting[taker].0);
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(opened.len(), back.len());
+    }
+}
+
+/// Proves: K6
+#[test]
+fn fewer_than_a_quorum_open_nothing_whatever_they_say() {
+    let epochs = [epoch(4, 1..=5)];
+    let mut one = collector(voter(1, 1..=5, &epochs)).expect("it needs others");
+    let other = collector(voter(2, 1..=5, &epochs)).expect("it needs others");
+    for _ in 0..3 {
+        assert!(one.take(machine(2), None, says(&other, 1, 4, 2)).expect("a voter").is_none());
+    }
+    assert_eq!(one.progress().collect::<Vec<_>>(), [(4, 2, 3)]);
+    // A third that lies: no key comes of it, and the right one is taken later.
+    let lie = Contribution { epoch: 4, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
+    assert!(one.take(machine(3), None, lie).expect("a voter").is_none());
+    let third = collector(voter(3, 1..=5, &epochs)).expect("it needs others");
+    assert!(one.take(machine(3), None, says(&third, 1, 4, 3)).expect("a voter").is_some());
+}
+
+/// Proves: K6 K7
+#[test]
+fn a_share_is_given_to_coordinators_that_hold_one_too() {
+    let epochs = [epoch(5, [1, 2, 3]), epoch(4, [1, 2, 4])];
+    // Machine 4 was removed: it is a holder of the older epoch, and no coordinator any more. Machine 6 holds nothing yet.
+    let waiting = voter(1, [1, 2, 3, 6], &epochs);
+    let given = |to, epoch| waiting.share_for(machine(to), epoch).map(|share| *share.expose());
+    assert_eq!(given(2, 5), Ok(*waiting.held[0].value.expose()));
+    assert_eq!(given(2, 4), Ok(*waiting.held[1].value.expose()));
+    assert_eq!(given(3, 4), Err(ExchangeError::NoHolder { machine: machine(3), epoch: 4 }));
+    assert_eq!(given(6, 5), Err(ExchangeError::NoHolder { machine: machine(6), epoch: 5 }));
+    assert_eq!(given(4, 4), Err(ExchangeError::NoCoordinator(machine(4))));
+    assert_eq!(given(9, 5), Err(ExchangeError::NoCoordinator(machine(9))));
+    assert_eq!(given(1, 5), Err(ExchangeError::NoCoordinator(machine(1))), "nobody else is this machine");
+    assert_eq!(given(2, 3), Err(ExchangeError::NoSuchEpoch(3)));
+    assert_eq!(waiting.partners(), [(machine(2), vec![5, 4]), (machine(3), vec![5])]);
+
+    let mut collector = collector(waiting).expect("it needs others");
+    for from in [1, 4, 6, 9] {
+        let given = Contribution { epoch: 5, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
+        assert!(collector.take(machine(from), Some(endpoint(from)), given).is_err());
+        assert_eq!(collector.heard, Seen::new(), "nothing is learnt from who is no voter");
+    }
+}
+
+/// Machine 4 was removed while machine 1 was off, which comes back, and whom machine 4 asks at once.
+///
+/// Proves: K6 K7
+#[test]
+fn no_share_is_given_before_nobody_is_known_to_have_a_leader() {
+    let epochs = [epoch(4, 1..=5)];
+    let mut waits = ShareCollector::begin(voter(1, 1..=5, &epochs)).expect("it needs others");
+    let says = |waits: &ShareCollector, to| waits.contribution(machine(to), 4, vec![]).map(|_| ());
+    for number in 2..=5 {
+        assert_eq!(says(&waits, 4), Err(ExchangeError::MayHaveLeader), "{number} was not asked yet");
+        waits.no_leader_at(&endpoint(number));
+    }
+    assert_eq!((waits.may_contribute(), says(&waits, 4)), (true, Ok(())), "by what it knows it is a voter");
+    // Now one of the others answers that has a leader: all are asked again, and its directory holds.
+    let coordinators = [1, 2, 3, 5].map(|it| Coordinator { machine: machine(it), endpoints: vec![] });
+    let newer = |version, coordinators: &[Coordinator]| {
+        let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: coordinators.to_vec() };
+        ca().sign(&directory)
+    };
+    waits.leader_answered(&newer(7, &coordinators), &ca().spki);
+    for number in 2..=5 {
+        assert_eq!(says(&waits, 2), Err(ExchangeError::MayHaveLeader), "{number} was not asked again");
+        waits.no_leader_at(&endpoint(number));
+    }
+    let removed = Err(ExchangeError::NoCoordinator(machine(4)));
+    assert_eq!((says(&waits, 2), says(&waits, 4)), (Ok(()), removed));
+    // An older one, one of nobody, and none at all say that there is a leader, and nothing of who coordinates.
+    let all = [1, 2, 3, 4, 5].map(|it| Coordinator { machine: machine(it), endpoints: vec![] });
+    for told in [newer(6, &all), vec![0]] {
+        waits.leader_answered(&told, &ca().spki);
+        assert!(!waits.may_contribute());
+        (2..=5).for_each(|number| waits.no_leader_at(&endpoint(number)));
+        assert_eq!((says(&waits, 2), says(&waits, 4)), (Ok(()), removed));
+    }
+}
+
+/// A machine that was away holds a share of the epoch before as well: that one opens while the new one is not whole.
+///
+/// Proves: K6
+#[test]
+fn while_an_epoch_is_not_whole_the_one_before_it_opens() {
+    let (old, new) = (epoch(4, [1, 2, 3]), epoch(5, [1, 2, 3, 4, 5]));
+    let mut one = collector(voter(1, 1..=5, &[new, old.clone()])).expect("it needs others");
+    let away = collector(voter(3, 1..=3, &[old])).expect("it needs others");
+    assert_eq!(one.voter().partners()[1], (machine(3), vec![5, 4]));
+    let refused = away.voter().share_for(machine(1), 5).err();
+    assert_eq!(refused, Some(ExchangeError::NoSuchEpoch(5)));
+    assert!(one.take(machine(3), None, says(&away, 1, 4, 3)).expect("a voter").is_some());
+}
+
+#[test]
+fn whoever_needs_nobody_gathers_nothing() {
+    assert!(collector(voter(1, 1..=3, &[])).is_none());
+    assert!(collector(voter(1, 1..=3, &[epoch(1, [1])])).is_none(), "it opens alone");
+}
+
+/// All addresses but one have changed: who is reached learns who reached it, and tells the next one.
+///
+/// Proves: M6
+#[test]
+fn where_the_others_are_is_learnt_from_whoever_is_reached() {
+    let epochs = [epoch(4, 1..=5)];
+    let waits = |of| collector(voter(of, 1..=5, &epochs)).expect("it needs others");
+    let [mut one, mut two, mut three] = [1, 2, 3].map(waits);
+    assert_eq!(one.endpoints(machine(2)), [endpoint(2)]);
+    // 2 moved to .102 and reaches 1, which came from .202 as 1 sees it.
+    one.take(machine(2), Some(endpoint(202)), says(&two, 1, 4, 102)).expect("a voter");
+    assert_eq!(one.endpoints(machine(2)), [endpoint(202), endpoint(102), endpoint(2)]);
+    // 3 moved to .103 and reaches 1, too, and hears where 2 is.
+    one.take(machine(3), None, says(&three, 1, 4, 103)).expect("a voter");
+    three.take(machine(1), None, says(&one, 3, 4, 1)).expect("a voter");
+    assert_eq!(three.endpoints(machine(2)), [endpoint(202), endpoint(102), endpoint(2)]);
+    // What a machine says of itself goes before what others say of it.
+    let hearsay = Contribution { seen: [(machine(1), vec![endpoint(66)])].into(), ..says(&three, 2, 4, 103) };
+    two.take(machine(1), None, says(&one, 2, 4, 101)).expect("a voter");
+    two.take(machine(3), None, hearsay).expect("a voter");
+    assert_eq!(two.endpoints(machine(1)), [endpoint(101), endpoint(66), endpoint(1)]);
+}
+
+#[test]
+fn what_is_learnt_stays_small() {
+    let epochs = [epoch(4, 1..=3)];
+    let mut one = collector(voter(1, 1..=3, &epochs)).expect("it needs others");
+    let two = collector(voter(2, 1..=3, &epochs)).expect("it needs others");
+    let many: Vec<Endpoint> = (1..=200).map(endpoint).collect();
+    let seen = (0..=255).map(|it| (machine(it), many.clone())).collect();
+    for source in 1..=20 {
+        let given = Contribution { seen: Seen::clone(&seen), ..says(&two, 1, 4, 2) };
+        one.take(machine(2), Some(endpoint(source)), given).expect("a voter");
+    }
+    let kept = |seen: &Seen| seen.iter().map(|(of, at)| (of.0[0], at.len())).collect::<Vec<_>>();
+    assert_eq!((kept(&one.heard), kept(&one.hearsay)), (vec![(2, MOST_ENDPOINTS)], vec![(3, MOST_ENDPOINTS)]));
+}
+
+/// Proves: D11 K7
+#[test]
+fn a_voter_believes_no_directory_below_its_seals_minimum() {
+    let coordinators = vec![Coordinator { machine: machine(2), endpoints: vec![] }];
+    let directory = Directory { cluster: cluster_id(&ca().spki), version: 6, coordinators };
+    let takes_7 = sealed(7);
+    let slots = |lowers| {
+        let notes = Notes { vouched: None, lowers };
+        let mut slots = blank();
+        slots.0[0] = directory::emit(1, &ca().sign(&directory), notes).expect("it fits").into();
+        slots
+    };
+    let key = ShareKey::of(&LocalKey(secret(8)), &Holder { cluster: CLUSTER, machine: machine(1) });
+    let share = blank();
+    let believes_of = |directory: &Slots, version, heard: &[Vec<u8>]| {
+        let (itself, disk, ca_spki) = (machine(1), half(1).disk, &ca().spki);
+        let minimum = &sealed(version);
+        let on_esp = OnEsp { itself, disk, key: &key, ca_spki, minimum, share: &share, directory, heard };
+        ShareHolder::on_esp(on_esp).map(|voter| voter.map(|voter| voter.coordinators().collect::<Vec<_>>()))
+    };
+    let believes = |version, heard: &[_]| believes_of(&slots(None), version, heard);
+    assert_eq!(believes(6, &[]), Ok(Some(vec![machine(2)])));
+    assert_eq!(believes(7, &[]), Err(DirectoryError::Older { found: 6, minimum: 7 }));
+    assert_eq!(believes_of(&slots(Some(&takes_7)), 7, &[]), Ok(Some(vec![machine(2)])), "but by its owner's word");
+    // One that it heard of with its key, and that is not written yet.
+    let heard = |version| {
+        let coordinators = vec![Coordinator { machine: machine(3), endpoints: vec![] }];
+        ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators })
+    };
+    assert_eq!(believes(6, &[heard(7)]), Ok(Some(vec![machine(3)])));
+    assert_eq!(believes(7, &[heard(7)]), Ok(Some(vec![machine(3)])));
+    assert_eq!(believes(5, &[heard(5)]), Ok(Some(vec![machine(2)])), "an older one");
+    assert_eq!(believes(6, &[vec![0]]), Ok(Some(vec![machine(2)])), "one of nobody");
+    assert_eq!(believes(6, &[heard(u64::MAX)]), Ok(Some(vec![machine(2)])), "its cluster cannot have come so far");
+    assert_eq!(believes(6, &[heard(u64::MAX), heard(7)]), Ok(Some(vec![machine(3)])), "another is not shadowed");
+}
