@@ -23,7 +23,7 @@ use cluster::key::Key;
 use cluster::peers::Known;
 use cluster::redeem::{Answer, Body, Redeem};
 use formats::strict::{self, Field, Kind, Message, Rule};
-use keys::activation::{Code, Connection, Tries, Waiting};
+use keys::activation::{BlankMachine, Code, Connection, Tries};
 use keys::coordinator::CoordinatorKeys;
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
@@ -356,7 +356,7 @@ pub fn share(bytes: &[u8]) -> ParseVerdict {
 pub fn directory(bytes: &[u8]) -> ParseVerdict {
     let verified = keys::directory::Directory::verify(bytes, b"no CA", 0);
     assert!(verified.is_err(), "a directory without a CA is believed");
-    let kept = keys::directory::Kept::verify(bytes, b"no CA", 0);
+    let kept = keys::directory::KeptDirectory::verify(bytes, b"no CA", 0);
     assert!(kept.is_err(), "one of a slot is believed without a CA");
     outcome(&keys::directory::Directory::decode(bytes))
 }
@@ -418,7 +418,7 @@ pub fn activation_code(bytes: &[u8]) -> ParseVerdict {
 pub fn handed_in(bytes: &[u8]) -> ParseVerdict {
     let read = api::decode_handed_in(bytes);
     if let Ok(HandedIn { config, proof }) = &read {
-        let mut waiting = Waiting::new(
+        let mut waiting = BlankMachine::new(
             Code::draw(|code| {
                 code.fill(0x5a);
                 Ok::<(), Infallible>(())

@@ -9,8 +9,8 @@
 use std::convert::Infallible;
 
 use api::MilestoneKind;
-use enrol::asking::Given;
-use enrol::found::Found;
+use enrol::asking::GivenAnswers;
+use enrol::found::Findings;
 use model::PowerOn;
 
 use crate::enrolment::{Enrolment, Outcome};
@@ -55,7 +55,7 @@ async fn boot() -> Result<Infallible, Fatal> {
         tracing::warn!(disk = %disk.display(), reason = %refused, "disk skipped and left alone");
     })?;
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
-    let found = enrolment.read(Given::default()).await?;
+    let found = enrolment.read(GivenAnswers::default()).await?;
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &tree, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
@@ -70,7 +70,7 @@ async fn boot() -> Result<Infallible, Fatal> {
 async fn serves(
     machine: &mut Machine,
     mut enrolment: Enrolment,
-    (mut found, mut power_on): (Found, PowerOn),
+    (mut found, mut power_on): (Findings, PowerOn),
     uplink: &Uplink,
 ) -> Result<Infallible, Fatal> {
     let (mut member, underway, capped) = loop {

@@ -1,10 +1,10 @@
 //! Enrolment: reads what a boot decides by, then performs what `enrol` decided. Decides nothing itself.
 //!
 //! ```text
-//!   read ─► Found ───────────────── uplink, public API ───────────────► act ─► Outcome: Member, or
+//!   read ─► Findings ───────────────── uplink, public API ───────────────► act ─► Outcome: Member, or
 //!    ▲ ESP, header, TPM, unseal;     (network, VPN prefix and name       effects in the order of the plan   │
-//!    │ writes nothing anywhere        come from Found)                                                     Waits
-//!    └───────────────────────────── Given ◄── given: asks, and takes an answer ◄────────────────────────────┘
+//!    │ writes nothing anywhere        come from Findings)                                                     Waits
+//!    └───────────────────────────── GivenAnswers ◄── given: asks, and takes an answer ◄────────────────────────────┘
 //! ```
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
@@ -29,14 +29,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cluster::desired::Desired;
-use enrol::asking::{self, Answer, Asking, Given, Refused};
+use enrol::asking::{self, Answer, AnswerError, GivenAnswers, WaitingMachine};
 use enrol::create::Creation;
 use enrol::failure::Failure;
-use enrol::found::{Decision, Found, Inputs, Report, decide};
-use enrol::join::{Asker, Draft, Joining, Material};
+use enrol::found::{Decision, Findings, Inputs, Report, decide};
+use enrol::join::{Asker, Draft, JoiningMachine, Material};
 use enrol::making::Fresh;
 use enrol::member::Membership;
-use enrol::opening::{Minimum, Opening};
+use enrol::opening::{Minimum, OpenableDisk};
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::seal::Seal;
 use enrol::wait::Wait;
@@ -172,7 +172,7 @@ impl Enrolment {
     ///
     /// # Errors
     /// [`ReadError`] when ESP or data header are there but cannot be read.
-    pub(crate) async fn read(&mut self, given: Given) -> Result<Found, ReadError> {
+    pub(crate) async fn read(&mut self, given: GivenAnswers) -> Result<Findings, ReadError> {
         // Its device opens once at a time.
         self.tpm = None;
         let (disk, esp, boot_class) = (self.disk.clone(), self.esp.clone(), self.board.facts().boot().class);
@@ -243,7 +243,7 @@ impl Enrolment {
     }
 
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
-    pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
+    pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> GivenAnswers {
         let (board, open, directories) = (self.board.clone(), self.open.clone(), self.directories.clone());
         let member = wait.locked_member(seal);
         let waits = member.and_then(|member| Some((member, self.exchange.waits(member, &self.open, &board)?)));
@@ -297,8 +297,8 @@ impl Enrolment {
         }
     }
 
-    async fn answered(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
-        let (mut asking, mut effect) = Asking::start(wait, seal);
+    async fn answered(&mut self, wait: &Wait, seal: Option<&Seal>) -> GivenAnswers {
+        let (mut asking, mut effect) = WaitingMachine::start(wait, seal);
         let mut outcome: Option<oneshot::Sender<_>> = None;
         loop {
             let mut word = |word| outcome.take().map(|outcome| outcome.send(word));
@@ -314,7 +314,7 @@ impl Enrolment {
                         continue;
                     }
                     Err(error) => {
-                        let _or_nobody_listens = word(Err(Refused::NotWritten));
+                        let _or_nobody_listens = word(Err(AnswerError::NotWritten));
                         tracing::error!(error = %Chain(&error), "the directory that the owner gave is not written");
                     }
                 },
@@ -360,7 +360,7 @@ impl Enrolment {
     }
 
     /// Makes durable what the machine needs to ask.
-    async fn attempt(&mut self, joining: Joining) -> Result<Asker, Failure> {
+    async fn attempt(&mut self, joining: JoiningMachine) -> Result<Asker, Failure> {
         self.board.step("identity");
         let (mut tpm, mut performer) = (self.tpm.take(), self.performer(None));
         let attempted = tasks::blocking(move || {
@@ -386,7 +386,7 @@ impl Enrolment {
     }
 
     /// With the seal's minimum as high as the ESP allows. Where it cannot rise the machine opens as before.
-    async fn open(&mut self, mut opening: Opening) -> Result<Prepared, Failure> {
+    async fn open(&mut self, mut opening: OpenableDisk) -> Result<Prepared, Failure> {
         let mut tpm = self.tpm.take();
         let raised = tasks::blocking(move || {
             let authority = CertificateDer::from(opening.identity().ca_certificate.clone());

@@ -10,7 +10,7 @@ use std::io::Write;
 use api::{KeyGiven, Recovery};
 use clap::Args;
 use keys::data_key::{ClusterHalf, Holder};
-use keys::record::{Asked, NotGiven, Record, RecordError};
+use keys::record::{HalfError, HalfRequest, Record, RecordError};
 use model::MachineState;
 use serde::Serialize;
 
@@ -81,7 +81,7 @@ pub(crate) enum RecoverError {
     Record(#[from] RecordError),
     /// Not for us, or not its own.
     #[error("open the machine's recovery record")]
-    Open(#[from] NotGiven),
+    Open(#[from] HalfError),
 }
 
 impl Advice for RecoverError {
@@ -210,7 +210,7 @@ async fn recover(context: &Context, owner: &Owner, gift: &Gift, dry_run: bool) -
 async fn open(session: &mut Session, pins: &Pins, owner: &Owner, dry_run: bool) -> Result<(), Failure> {
     let Recovery { disk, generation, record } = session.recovery_record().await?;
     let record = Record::decode(&record.ok_or(RecoverError::NoRecord)?).map_err(RecoverError::Record)?;
-    let asked = Asked { holder: Holder { cluster: pins.cluster, machine: pins.machine }, disk, generation };
+    let asked = HalfRequest { holder: Holder { cluster: pins.cluster, machine: pins.machine }, disk, generation };
     let half = owner.cluster_half(&record, &asked).map_err(RecoverError::Open)?;
     if !dry_run {
         let ClusterHalf { key, disk, generation, next: _none_in_a_record } = half;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use api::public_client::PublicClient;
 use api::wire::{ActivateRequest, GetStateRequest, ProveCodeRequest};
 use api::{HandedIn, PublicState, limits};
-use keys::activation::{self, Believed, Caller, Code, Connection, NotKnown};
+use keys::activation::{self, Caller, Code, CodeMismatch, Connection, ProvenPeer};
 use model::MachineState;
 use pki::{KeyError, TlsError};
 use rustls::time_provider::DefaultTimeProvider;
@@ -50,7 +50,7 @@ pub(crate) enum ActivationError {
     NotBlank { address: Address, state: MachineState },
     /// The machine does not know the code.
     #[error(transparent)]
-    Code(#[from] NotKnown),
+    Code(#[from] CodeMismatch),
     /// The machine does not take the config.
     #[error("the machine does not take the config")]
     Config(#[source] CallError),
@@ -122,7 +122,7 @@ pub(crate) enum Way<'a> {
 #[derive(Debug)]
 pub(crate) struct Blank<'a> {
     client: PublicClient<Channel>,
-    believed: Believed<'a>,
+    believed: ProvenPeer<'a>,
     _carried: Option<JoinSet<Result<(), TunnelError>>>,
 }
 

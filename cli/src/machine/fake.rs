@@ -16,7 +16,7 @@ use cluster::Denied;
 use cluster::record::Owner;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use keys::activation::{Connection, Tries, Verdict, Waiting};
+use keys::activation::{BlankMachine, Connection, Tries, Verdict};
 use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
 use keys::identity::{self, SigningKey};
 use keys::recovery::RecoveryPubKey;
@@ -59,7 +59,7 @@ pub(crate) enum Answer {
         lie: Lie,
     },
     /// Not at all: it is blank, and has this code on its screen.
-    Blank(Mutex<Waiting>),
+    Blank(Mutex<BlankMachine>),
     /// As a machine does whose header is not committed yet.
     NotYet,
     /// Answer of the genuine machine at this address, whatever it is.

@@ -13,7 +13,7 @@ use aws_lc_rs::digest;
 use aws_lc_rs::rand;
 use keys::data_key::ClusterHalf;
 use keys::identity::SigningKey;
-use keys::record::{Asked, NotGiven, Record};
+use keys::record::{HalfError, HalfRequest, Record};
 use keys::recovery::RecoveryPubKey;
 use model::Secret;
 use pki::{KeyError, PrivateKey};
@@ -116,7 +116,7 @@ impl Owner {
     }
 
     /// The half of a machine's key that its recovery record leads to.
-    pub(crate) fn cluster_half(&self, record: &Record, asked: &Asked) -> Result<ClusterHalf, NotGiven> {
+    pub(crate) fn cluster_half(&self, record: &Record, asked: &HalfRequest) -> Result<ClusterHalf, HalfError> {
         record.cluster_half(&self.recover, asked)
     }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use keys::cold_start::{Contribution, MOST_HOLDERS, Seen};
+use keys::cold_start::{Contribution, MOST_HOLDERS, Sightings};
 use keys::endpoint::Endpoint;
 use model::{MachineId, Secret};
 use prost::Message as _;
@@ -29,7 +29,7 @@ impl TryFrom<wire::Contribution> for Contribution {
         if wire.found.len() > MOST_HOLDERS {
             return Err(Malformed::new("found", Problem::Range));
         }
-        let mut seen = Seen::new();
+        let mut seen = Sightings::new();
         for found in &wire.found {
             let endpoints =
                 Endpoint::read_all(&found.endpoints).map_err(|_| Malformed::new("endpoints", Problem::Unusable))?;

@@ -3,7 +3,7 @@
 //! again, and whom, is the matter of who asks: [`pace`](crate::join::pace).
 //!
 //! ```text
-//!   Wait ──start──┬─► asks ── answered, and it fits ──► Resume(Given): read and decide again
+//!   Wait ──start──┬─► asks ── answered, and it fits ──► Resume(GivenAnswers): read and decide again
 //!                 │    ├── a directory of its owner's: Renew, then as if it were tried again ──► Resume
 //!                 │    └── an answer that does not fit: Report
 //!                 └─► nothing helps in this boot: Cap, and waits for the next one
@@ -70,9 +70,9 @@ impl Answer {
     }
 }
 
-/// Answers that the next decision takes beside what it reads.
+/// GivenAnswers that the next decision takes beside what it reads.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct GivenAnswers {
     /// A config; wins over what lies on the ESP and what QEMU passed.
     pub config: Option<Zeroizing<Vec<u8>>>,
     /// A half of the disk's key; counts before any share of the machine's own.
@@ -87,18 +87,18 @@ pub enum Effect {
     /// Ask whoever may answer.
     Ask(Question),
     /// Read and decide again, with this. The machine waits no more.
-    Resume(Given),
+    Resume(GivenAnswers),
     /// Write this slot, and once that is durable answer [`Answer::Retry`]. The machine waits on.
     Renew(DirectoryWrite),
     /// Extend PCR 11, where there is a TPM: nothing can be unsealed any more in this boot. The machine, if it is known.
     Cap(Option<Holder>),
     /// Tell the log.
-    Report(Refused),
+    Report(AnswerError),
 }
 
 /// Why an answer is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AnswerError {
     /// No such answer was asked for.
     #[error("an answer came that was not asked for")]
     NotAsked,
@@ -118,7 +118,7 @@ pub enum Refused {
 
 /// A machine that waits for an answer.
 #[derive(Debug)]
-pub struct Asking<'a> {
+pub struct WaitingMachine<'a> {
     state: State<'a>,
 }
 
@@ -136,7 +136,7 @@ enum State<'a> {
     Over,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> WaitingMachine<'a> {
     /// Begins to wait, and what is to be done first. `seal` is the one that opened.
     #[must_use]
     pub fn start(wait: &'a Wait, seal: Option<&'a Seal>) -> (Self, Effect) {
@@ -161,7 +161,7 @@ impl<'a> Asking<'a> {
         if let (State::ClusterHalf(member), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
             return match member.renew(signed, ca_spki) {
                 Ok(write) => Effect::Renew(write),
-                Err(error) => Effect::Report(Refused::Directory(error)),
+                Err(error) => Effect::Report(AnswerError::Directory(error)),
             };
         }
         match self.given(answer) {
@@ -173,26 +173,30 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn given(&self, answer: Answer) -> Result<Given, Refused> {
+    fn given(&self, answer: Answer) -> Result<GivenAnswers, AnswerError> {
         match (&self.state, answer) {
             (State::Config(tpm), Answer::Config(bytes)) => {
-                let verified = config::read(&bytes).map_err(Refused::Config)?;
-                verified.config.fits(*tpm).map_err(|unserved| Refused::Config(unserved.into()))?;
-                Ok(Given { config: Some(bytes), ..Given::default() })
+                let verified = config::read(&bytes).map_err(AnswerError::Config)?;
+                verified.config.fits(*tpm).map_err(|unserved| AnswerError::Config(unserved.into()))?;
+                Ok(GivenAnswers { config: Some(bytes), ..GivenAnswers::default() })
             }
             (State::ClusterHalf(member), Answer::Half(half)) => {
-                let half = member.judge(half).map_err(Refused::ClusterHalf)?;
-                Ok(Given { half: Some(half), ..Given::default() })
+                let half = member.judge(half).map_err(AnswerError::ClusterHalf)?;
+                Ok(GivenAnswers { half: Some(half), ..GivenAnswers::default() })
             }
-            (State::ClusterHalf(_), Answer::FittingHalf(half)) => Ok(Given { half: Some(half), ..Given::default() }),
+            (State::ClusterHalf(_), Answer::FittingHalf(half)) => {
+                Ok(GivenAnswers { half: Some(half), ..GivenAnswers::default() })
+            }
             // Whether it fits is decided with the attempt that is read again.
-            (State::Admission(asker), Answer::Admission(admission)) => {
-                Ok(Given { config: asker.handed_in.clone(), admission: Some(admission), ..Given::default() })
-            }
+            (State::Admission(asker), Answer::Admission(admission)) => Ok(GivenAnswers {
+                config: asker.handed_in.clone(),
+                admission: Some(admission),
+                ..GivenAnswers::default()
+            }),
             (State::Admission(asker), Answer::Retry) => {
-                Ok(Given { config: asker.handed_in.clone(), ..Given::default() })
+                Ok(GivenAnswers { config: asker.handed_in.clone(), ..GivenAnswers::default() })
             }
-            (State::Config(_) | State::ClusterHalf(_) | State::Retry, Answer::Retry) => Ok(Given::default()),
+            (State::Config(_) | State::ClusterHalf(_) | State::Retry, Answer::Retry) => Ok(GivenAnswers::default()),
             (
                 State::Config(_) | State::Admission(_) | State::Retry | State::Over,
                 Answer::Half(_) | Answer::FittingHalf(_),
@@ -200,7 +204,7 @@ impl<'a> Asking<'a> {
             | (State::Admission(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
             | (State::Config(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
             | (_, Answer::Directory { .. })
-            | (State::Over, Answer::Retry) => Err(Refused::NotAsked),
+            | (State::Over, Answer::Retry) => Err(AnswerError::NotAsked),
         }
     }
 }

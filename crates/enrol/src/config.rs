@@ -107,7 +107,7 @@ pub enum WithoutTpm {
 
 /// A config that reads, verifies and can be served.
 #[derive(Debug)]
-pub struct Verified {
+pub struct VerifiedConfig {
     /// The config that the owner signed.
     pub config: EnrolmentConfig,
     /// SHA-256 of the config's bytes.
@@ -179,12 +179,12 @@ pub enum ConfigError {
     TicketUnasked,
     /// Well formed, but beyond this version.
     #[error("this version of Cairn cannot serve the enrolment config")]
-    Unserved(#[from] Unserved),
+    Unserved(#[from] PolicyError),
 }
 
 /// Reason why this version cannot serve a config yet, or this machine cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unserved {
+pub enum PolicyError {
     /// To ask for approval.
     #[error("it asks to register, and machines cannot join by approval yet")]
     Register,
@@ -217,7 +217,7 @@ pub fn digest(bytes: &[u8]) -> ConfigDigest {
 ///
 /// # Errors
 /// [`ConfigError`] names the first thing that is wrong with it.
-pub fn read(bytes: &[u8]) -> Result<Verified, ConfigError> {
+pub fn read(bytes: &[u8]) -> Result<VerifiedConfig, ConfigError> {
     if bytes.len() > MOST_CONFIG_BYTES {
         return Err(ConfigError::TooLarge(bytes.len()));
     }
@@ -235,11 +235,11 @@ pub fn read(bytes: &[u8]) -> Result<Verified, ConfigError> {
     let owner = match intent {
         IntentWire::Create(create) => &create.owner_pub_key,
         IntentWire::Redeem(redeem) => &redeem.owner_pub_key,
-        IntentWire::Register(_) => return Err(Unserved::Register.into()),
+        IntentWire::Register(_) => return Err(PolicyError::Register.into()),
     };
     let owner: [u8; 32] = owner.as_slice().try_into().map_err(|_| ConfigError::OwnerKeySize(owner.len()))?;
     verify(&owner, Purpose::Enrol, &signed.body, &signature).map_err(|_| ConfigError::Signature)?;
-    Ok(Verified { config: EnrolmentConfig::believe(&wire, intent, owner)?, digest: digest(bytes) })
+    Ok(VerifiedConfig { config: EnrolmentConfig::believe(&wire, intent, owner)?, digest: digest(bytes) })
 }
 
 impl EnrolmentConfig {
@@ -256,15 +256,15 @@ impl EnrolmentConfig {
     /// Whether a machine with this TPM can serve the config.
     ///
     /// # Errors
-    /// [`Unserved::NoTpm`] when a TPM is needed and not there, [`Unserved::ZeroPcr`] when there is a useless one.
-    pub fn fits(&self, tpm: Tpm) -> Result<(), Unserved> {
+    /// [`PolicyError::NoTpm`] when a TPM is needed and not there, [`PolicyError::ZeroPcr`] when there is a useless one.
+    pub fn fits(&self, tpm: Tpm) -> Result<(), PolicyError> {
         let without_tpm = match &self.intent {
             Intent::Create(create) => create.without_tpm,
             Intent::Redeem(redeem) => redeem.without_tpm,
         };
         match (tpm, without_tpm) {
-            (Tpm::Absent, WithoutTpm::Refuse) => Err(Unserved::NoTpm),
-            (Tpm::ZeroPcr(pcr), _) => Err(Unserved::ZeroPcr(pcr)),
+            (Tpm::Absent, WithoutTpm::Refuse) => Err(PolicyError::NoTpm),
+            (Tpm::ZeroPcr(pcr), _) => Err(PolicyError::ZeroPcr(pcr)),
             (Tpm::Present, _) | (Tpm::Absent, WithoutTpm::Unprotected) => Ok(()),
         }
     }
@@ -286,7 +286,7 @@ impl EnrolmentConfig {
                 (IntentWire::Redeem(redeem), Some(ticket)) => Intent::Redeem(Redeem::believe(redeem, owner, ticket)?),
                 (IntentWire::Redeem(_), None) => return Err(ConfigError::NoTicket),
                 (IntentWire::Create(_), Some(_)) => return Err(ConfigError::TicketUnasked),
-                (IntentWire::Register(_), _) => return Err(Unserved::Register.into()),
+                (IntentWire::Register(_), _) => return Err(PolicyError::Register.into()),
             },
             network,
         })

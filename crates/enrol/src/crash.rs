@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use cluster::record::Generations;
 use keys::data_key::{ClusterHalf, OpenError};
-use keys::directory::{Coordinator, Directory, DirectoryError, Kept};
+use keys::directory::{Coordinator, Directory, DirectoryError, KeptDirectory};
 use keys::header::{Copy, Header};
 use keys::identity::cluster_id;
-use keys::record::{Asked, NotGiven, Record};
+use keys::record::{HalfError, HalfRequest, Record};
 use keys::seal::attempt_slot;
 use keys::two_slot::{File, SLOT_BYTES, Slot, Slots};
 use model::{Level, MachineId};
 use proptest::prelude::*;
 use unlock::renewal::{DirectoryWrite, Giver, HearError, RenewError};
 
-use crate::asking::{Answer, Asking, Effect, Given, Refused};
+use crate::asking::{Answer, AnswerError, Effect, GivenAnswers, WaitingMachine};
 use crate::files::Files;
 use crate::fixture::{ca, secret};
-use crate::found::{Decision, Found};
+use crate::found::{Decision, Findings};
 use crate::wait::{Reason, Wait};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
@@ -51,7 +51,7 @@ fn outlive(mut world: World, cuts: &[Cut]) -> World {
 
 /// Proves: D4 D14
 #[test]
-fn a_cut_after_any_effect_and_at_any_sector_ends_in_a_finished_machine() {
+fn a_cut_at_any_effect_and_sector_ends_in_a_finished_machine() {
     for level in Level::ALL {
         for tpm in [Some(Chip::default()), None] {
             for after in 0..MOST_EFFECTS {
@@ -183,7 +183,7 @@ fn write(world: &mut World, write: &DirectoryWrite, bytes: usize) {
 /// Up to where is vouched, as a slot of the directory notes it.
 fn noted(slot: &[u8]) -> Option<u64> {
     let slot = Slot::read(File::Directory, slot).expect("a directory");
-    Kept::verify(slot.clear(), &ca().spki, 0).expect("the cluster signed it").vouched
+    KeptDirectory::verify(slot.clear(), &ca().spki, 0).expect("the cluster signed it").vouched
 }
 
 /// A coordinator that lied has raised the minimum, and both slots hold its directory. The owner gives that of now, whose version is
@@ -195,8 +195,8 @@ fn noted(slot: &[u8]) -> Option<u64> {
 fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
     for tpm in [Some(Chip::default()), None] {
         let (lied_to, of_now) = (lied_to(tpm), signed(NOW));
-        let Decision::Wait(wait, seal) = found(&lied_to, Given::default()).decision else { panic!("it waits") };
-        let (mut asking, _) = Asking::start(&wait, seal.as_deref());
+        let Decision::Wait(wait, seal) = found(&lied_to, GivenAnswers::default()).decision else { panic!("it waits") };
+        let (mut asking, _) = WaitingMachine::start(&wait, seal.as_deref());
         let effect = asking.answered(Answer::Directory { signed: of_now.clone(), ca_spki: ca().spki.clone() });
         let Effect::Renew(given) = effect else { panic!("{effect:?}") };
         let running = lied_to.renewal().by_owner(&of_now).expect("the cluster signed it");
@@ -209,7 +209,7 @@ fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
         let mut told = lied_to.clone();
         write(&mut told, &given, SLOT_BYTES);
         assert_eq!((told.minimum(), told.believes()), (LIE, NOW), "before the seal says so");
-        let Decision::Wait(wait, seal) = found(&told, Given::default()).decision else { panic!("it waits") };
+        let Decision::Wait(wait, seal) = found(&told, GivenAnswers::default()).decision else { panic!("it waits") };
         let asks = wait.locked_member(seal.as_deref()).expect("it waits for its key").coordinators(&ca().spki);
         assert_eq!(asks.map(|asks| keys::endpoint::texts(&asks)), Ok(vec![format!("192.0.2.{NOW}:7836")]));
 
@@ -284,7 +284,7 @@ fn a_member_that_runs_goes_on_from_what_its_owner_gave() {
 
 /// Proves: D4
 #[test]
-fn an_effect_that_fails_closes_the_data_and_the_next_boot_goes_on_or_starts_over() {
+fn an_effect_that_fails_closes_the_data_until_the_next_boot() {
     for (level, made) in Level::ALL.iter().flat_map(|level| [(level, World::flashed as Made), (level, World::invited)])
     {
         let mut failed = 0;
@@ -344,9 +344,9 @@ fn outlive_rotation(mut world: World, cuts: &[Cut]) -> World {
 
 /// Whether the record on the ESP of a machine that waits gives its owner the key that its header is locked with.
 fn owner_opens(world: &World) -> bool {
-    let Decision::Wait(wait, seal) = found(world, Given::default()).decision else { return true };
+    let Decision::Wait(wait, seal) = found(world, GivenAnswers::default()).decision else { return true };
     let member = wait.locked_member(seal.as_deref()).expect("it waits for its key");
-    let asked = Asked { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
+    let asked = HalfRequest { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
     let half = member.record().map(|record| record.cluster_half(&secret(2), &asked));
     half.is_some_and(|half| half.is_ok_and(|half| member.judge(half).is_ok()))
 }
@@ -355,7 +355,7 @@ fn owner_opens(world: &World) -> bool {
 ///
 /// Proves: D4 D13
 #[test]
-fn a_cut_while_the_key_rotates_leaves_a_machine_that_opens_and_finishes_it() {
+fn a_cut_while_the_key_rotates_leaves_a_machine_that_opens() {
     for (level, tpm) in [(Level::Encrypted, None), (Level::Authenticated, Some(Chip::default()))] {
         for member in rotating(level, tpm.as_ref()) {
             let mut rewritten = BTreeSet::new();
@@ -411,7 +411,7 @@ proptest! {
 ///
 /// Proves: D13 K5
 #[test]
-fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
+fn old_esp_and_old_cluster_key_open_nothing_after_a_rotation() {
     let half = |world: &World, generation| {
         let disk = world.found().seal().expect("it opens").body.disk;
         ClusterHalf { key: Store::half(disk, generation), disk, generation, next: None }
@@ -425,7 +425,7 @@ fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
     let stolen = World { files: before.files.clone(), ..after.clone() };
     for world in [&stolen, &after] {
         let refused = world.given_half(half(world, 1)).err();
-        assert_eq!(refused, Some(Refused::ClusterHalf(OpenError::ClusterHalfMissing { generation: 2 })));
+        assert_eq!(refused, Some(AnswerError::ClusterHalf(OpenError::ClusterHalfMissing { generation: 2 })));
         let anew = found(world, old()).decision;
         let Decision::Wait(Wait::AwaitingKeys(disk), _) = anew else { panic!("{anew:?}") };
         assert_eq!(disk.generation, 2, "what was judged before the disk changed is judged anew");
@@ -433,30 +433,30 @@ fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
         assert!(opens(world, newer));
     }
     let lying = ClusterHalf { generation: 2, ..half(&after, 1) };
-    assert_eq!(after.given_half(lying).err(), Some(Refused::ClusterHalf(OpenError::ClusterHalf)));
+    assert_eq!(after.given_half(lying).err(), Some(AnswerError::ClusterHalf(OpenError::ClusterHalf)));
 
     // A lone coordinator's share was the whole key, before it was rotated.
     let (untouched, _) = finished(Level::Authenticated, Some(Chip::default()));
-    assert!(opens(&untouched, Given::default()));
+    assert!(opens(&untouched, GivenAnswers::default()));
     let after = confirmed(outlive_rotation(alone.clone(), &[]));
     assert_eq!(after.files.record, alone.files.record, "any key of the cluster follows from the master secret");
     let stolen = World { files: untouched.files, ..after.clone() };
-    assert!(opens(&after, Given::default()));
-    assert!(!opens(&stolen, Given::default()), "its old share gives the old key");
+    assert!(opens(&after, GivenAnswers::default()));
+    assert!(!opens(&stolen, GivenAnswers::default()), "its old share gives the old key");
 
     // The owner's record follows, and the seal does at the next boot: then the header as it was is refused as such.
     let mut world = confirmed(outlive_rotation(before.clone(), &[]));
     let record = |world: &World, generation| {
         let found = world.found();
         let body = &found.seal().expect("it opens").body;
-        let asked = Asked { holder: body.holder(), disk: body.disk, generation };
+        let asked = HalfRequest { holder: body.holder(), disk: body.disk, generation };
         let slots = [0, 1].map(|slot| &world.files.record.0[slot][..]);
         let record = Record::fitting(slots, body.disk, generation).expect("one of them");
         record.cluster_half(&secret(2), &asked).map(|half| *half.key.expose())
     };
     let disk = world.found().seal().expect("it opens").body.disk;
     assert_eq!(record(&world, 2), Ok(*Store::half(disk, 2).expose()));
-    assert_eq!(record(&before, 2), Err(NotGiven::Generation { of: 1, asked: 2 }), "the stolen one");
+    assert_eq!(record(&before, 2), Err(HalfError::Generation { of: 1, asked: 2 }), "the stolen one");
     assert!(matches!(world.boot(None), Ended::Running(_)));
     let seals = world.files.seal.clone();
     assert!(matches!(world.boot(None), Ended::Running(_)));
@@ -472,7 +472,7 @@ fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
 ///
 /// Proves: D13 K6
 #[test]
-fn a_disk_whose_share_does_not_carry_the_next_key_is_not_rotated_yet() {
+fn no_disk_is_rotated_whose_share_lacks_the_next_key() {
     let (mut world, _) = finished(Level::Encrypted, Some(Chip::default()));
     let given = |world: &World| {
         let mut other = world.clone();
@@ -495,7 +495,7 @@ fn a_disk_whose_share_does_not_carry_the_next_key_is_not_rotated_yet() {
 
 /// Proves: D13 D14
 #[test]
-fn a_copy_of_the_header_that_may_be_newer_is_not_written_over_by_an_older_one() {
+fn a_header_that_may_be_newer_is_not_written_over() {
     let [rotating, _] = rotating(Level::Encrypted, Some(&Chip::default()));
     let resting =
         World { store: Store { generations: Generations::One(1), ..rotating.store.clone() }, ..rotating.clone() };
@@ -525,7 +525,7 @@ fn a_copy_of_the_header_that_may_be_newer_is_not_written_over_by_an_older_one() 
     }
 }
 
-fn found(world: &World, given: Given) -> Found {
+fn found(world: &World, given: GivenAnswers) -> Findings {
     world.found_with(given, Ok(world.tpm.clone().as_mut()))
 }
 

@@ -3,14 +3,14 @@
 //!
 //! ```text
 //!  Creation ──draft──► Draft ──plan──► Plan ──perform──► …
-//!    Material, Issued ──┘        └── Keeper, the directory's signature
+//!    Material, IssuedCertificates ──┘        └── Keeper, the directory's signature
 //! ```
 
 use cluster::desired::{self, Desired, EtcdPart, Shares};
 use cluster::record::{Owner, Standing};
 use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Holder};
-use keys::directory::{Coordinator, Directory, Unsigned};
+use keys::directory::{Coordinator, Directory, UnsignedDirectory};
 use keys::identity::{SigningKey, cluster_id, cluster_key, machine_id};
 use keys::recovery::{Context, Kind};
 use keys::share::{Share, ShareKey};
@@ -22,7 +22,7 @@ use model::{
 
 use crate::config::Create;
 use crate::keeper::{Keeper, bound};
-use crate::making::{Fresh, Issued, Making, PrepareError, Site, esp, record};
+use crate::making::{Fresh, IssuedCertificates, Making, PrepareError, Site, esp, record};
 use crate::member::Membership;
 use crate::plan::Plan;
 use crate::step::NewData;
@@ -41,7 +41,7 @@ pub struct Creation {
 impl Creation {
     /// Brings together what the owner wants, what is random, and what the new cluster's authority issued.
     #[must_use]
-    pub fn draft(self, material: Material, issued: Issued) -> Draft {
+    pub fn draft(self, material: Material, issued: IssuedCertificates) -> Draft {
         Draft::new(self, material, issued)
     }
 }
@@ -95,7 +95,7 @@ pub struct Draft {
     create: Create,
     first_contact: FirstContact,
     material: Material,
-    issued: Issued,
+    issued: IssuedCertificates,
     holder: Holder,
 }
 
@@ -103,13 +103,13 @@ pub struct Draft {
 #[derive(Debug)]
 pub struct SignedDirectory {
     /// From [`Draft::directory`].
-    pub directory: Unsigned,
+    pub directory: UnsignedDirectory,
     /// ECDSA P-256, DER.
     pub signature: Vec<u8>,
 }
 
 impl Draft {
-    pub(crate) fn new(creation: Creation, material: Material, issued: Issued) -> Self {
+    pub(crate) fn new(creation: Creation, material: Material, issued: IssuedCertificates) -> Self {
         let Creation { site, create, first_contact } = creation;
         let machine = machine_id(&material.identity.public());
         let holder = Holder { cluster: cluster_id(&issued.ca_spki), machine };
@@ -123,7 +123,7 @@ impl Draft {
 
     /// The cluster's first directory, to be signed by its CA.
     #[must_use]
-    pub fn directory(&self, endpoints: Vec<String>) -> Unsigned {
+    pub fn directory(&self, endpoints: Vec<String>) -> UnsignedDirectory {
         let coordinators = vec![Coordinator { machine: self.holder.machine, endpoints }];
         Directory { cluster: self.holder.cluster, version: 1, coordinators }.unsigned()
     }

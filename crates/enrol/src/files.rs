@@ -5,7 +5,7 @@ use keys::seal::{self, Body};
 use keys::two_slot::{File, Next, Slots, TwoSlotFile};
 use zeroize::Zeroizing;
 
-use crate::config::{self, CONFIG_PATH, ConfigError, Verified};
+use crate::config::{self, CONFIG_PATH, ConfigError, VerifiedConfig};
 
 /// Both slots of every two-slot file, and the enrolment config, as they were read.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Files {
     }
 
     /// The config that counts: one that was given wins over QEMU's item, and that over the file.
-    pub(crate) fn config(&self, given: Option<&Zeroizing<Vec<u8>>>) -> Option<Result<Verified, ConfigError>> {
+    pub(crate) fn config(&self, given: Option<&Zeroizing<Vec<u8>>>) -> Option<Result<VerifiedConfig, ConfigError>> {
         let bytes = given.or(self.fw_cfg.as_ref()).or(self.config.as_ref());
         let unreadable = || self.unreadable.contains(&CONFIG_PATH).then_some(Err(ConfigError::Unreadable));
         bytes.map(|bytes| config::read(bytes)).or_else(unreadable)

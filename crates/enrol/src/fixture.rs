@@ -7,7 +7,7 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use keys::derive::sha256;
-use keys::directory::Unsigned;
+use keys::directory::UnsignedDirectory;
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, cluster_id};
 use keys::recovery::RecoveryPubKey;
@@ -72,7 +72,7 @@ pub(crate) fn ca() -> &'static Ca {
 }
 
 impl Ca {
-    pub(crate) fn sign(&self, directory: &Unsigned) -> Vec<u8> {
+    pub(crate) fn sign(&self, directory: &UnsignedDirectory) -> Vec<u8> {
         let signature = self.pair.sign(&SystemRandom::new(), &directory.to_sign()).expect("signs");
         directory.signed(signature.as_ref().to_vec())
     }

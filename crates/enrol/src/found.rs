@@ -16,20 +16,20 @@
 //! | attempt | a committed copy, or anything else that is not blank | `NeedsOwner` |
 //! | the TPM fails | any | wait: `Failed` |
 //!
-//! [`Plan`]s are made of a [`Creation`], a [`Joining`] or an [`Opening`], and those are made here only:
+//! [`Plan`]s are made of a [`Creation`], a [`JoiningMachine`] or an [`OpenableDisk`], and those are made here only:
 //! ```compile_fail,E0624
 //! fn beside(effects: Vec<enrol::step::Effect>, holder: keys::data_key::Holder) {
 //!     enrol::plan::Plan::enrol(effects, holder); // of nothing that was decided
 //! }
 //! ```
 //! ```compile_fail,E0451
-//! fn beside(seal: enrol::seal::Seal, opened: keys::data_key::Opened) {
+//! fn beside(seal: enrol::seal::Seal, opened: keys::data_key::OpenDisk) {
 //!     let leftovers = enrol::files::Leftovers::default();
-//!     enrol::opening::Opening { seal, opened, half: None, leftovers, locking: todo!(), raising: todo!() }; // somebody else opened it
+//!     enrol::opening::OpenableDisk { seal, opened, half: None, leftovers, locking: todo!(), raising: todo!() }; // somebody else opened it
 //! }
 //! ```
 
-use keys::cold_start::NotTaken;
+use keys::cold_start::UnknownHolder;
 use keys::data_key::{ClusterHalf, OpenError, open};
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::record::Record;
@@ -40,15 +40,15 @@ use unlock::locked::LockedDisk;
 use unlock::share::{OpenShare, open_shares};
 use zeroize::Zeroizing;
 
-use crate::asking::Given;
-use crate::config::{ConfigError, EnrolmentConfig, Intent, Tpm, Verified};
+use crate::asking::GivenAnswers;
+use crate::config::{ConfigError, EnrolmentConfig, Intent, Tpm, VerifiedConfig};
 use crate::create::Creation;
 use crate::failure::Failure;
 use crate::files::{Files, Leftover, Leftovers};
-use crate::join::{self, Admission, Asker, Joining, NotAccepted};
+use crate::join::{self, Admission, Asker, JoiningMachine, OfferError};
 use crate::keeper::Keeper;
 use crate::making::Site;
-use crate::opening::{Beside, Opening};
+use crate::opening::{Beside, OpenableDisk};
 use crate::seal::{Begun, Seal, Unsealed, unseal};
 use crate::wait::{Reason, Wait};
 
@@ -61,13 +61,13 @@ pub struct Inputs<'a> {
     pub header: &'a Copies,
     /// How the machine was started.
     pub boot_class: BootClass,
-    /// Answers that a waiting machine was given; none at first.
-    pub given: Given,
+    /// GivenAnswers that a waiting machine was given; none at first.
+    pub given: GivenAnswers,
 }
 
 /// All that was found on this machine: what its network needs, and what this boot does.
 #[derive(Debug)]
-pub struct Found {
+pub struct Findings {
     /// How the machine gets its public addresses.
     pub network: NetworkConfig,
     /// Where VPN addresses come from.
@@ -84,11 +84,11 @@ pub enum Decision {
     /// Creates a cluster; whatever an abandoned attempt left is overwritten.
     Create(Box<Creation>),
     /// Asks a cluster to let the machine in.
-    Join(Box<Joining>),
+    Join(Box<JoiningMachine>),
     /// Becomes a member of the cluster that let the machine in.
     Admitted(Box<join::Draft>),
     /// Opens the data partition.
-    Open(Box<Opening>),
+    Open(Box<OpenableDisk>),
     /// Waits. A seal that opened says all the same who the machine is.
     Wait(Wait, Option<Box<Seal>>),
 }
@@ -112,15 +112,15 @@ pub enum Report {
     ConfigIgnored,
     /// An answer that the machine was given does not let it in.
     #[error("an answer of the cluster is not taken")]
-    NotAccepted(#[source] NotAccepted),
+    NotAccepted(#[source] OfferError),
 }
 
 /// Decides, with the TPM that was found or what kept it from being used.
-pub fn decide<K: Keeper>(inputs: Inputs<'_>, tpm: Result<Option<&mut K>, K::Error>) -> Found {
+pub fn decide<K: Keeper>(inputs: Inputs<'_>, tpm: Result<Option<&mut K>, K::Error>) -> Findings {
     match tpm.and_then(|tpm| with_tpm(inputs, tpm)) {
         Ok(found) => found,
         // A TPM that fails decides nothing: the machine comes up with the defaults and says so.
-        Err(error) => Found {
+        Err(error) => Findings {
             network: NetworkConfig::default(),
             vpn_prefix: VPN_PREFIX,
             decision: Decision::Wait(Wait::Failed(Failure::Tpm(Box::new(error))), None),
@@ -129,13 +129,13 @@ pub fn decide<K: Keeper>(inputs: Inputs<'_>, tpm: Result<Option<&mut K>, K::Erro
     }
 }
 
-fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result<Found, K::Error> {
+fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result<Findings, K::Error> {
     let Inputs { files, header, boot_class, given } = inputs;
     let unsealed = unseal(files.seal.bytes(), boot_class, keeper.as_deref_mut())?;
     let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
-    let Given { config: handed_in, half: given_half, admission } = given;
+    let GivenAnswers { config: handed_in, half: given_half, admission } = given;
     let decision = match unsealed {
         Unsealed::None if let Some(path) = files.unreadable(File::Seal) => needs_owner(Reason::Unreadable(path)),
         Unsealed::None => {
@@ -161,7 +161,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             with_seal(seal, half, Beside { leftovers, files, header, next })
         }
     };
-    Ok(Found { network, vpn_prefix, decision, reports })
+    Ok(Findings { network, vpn_prefix, decision, reports })
 }
 
 /// The cluster's half of the data key, from this machine's own shares: of the first that gives it by itself. Else those that
@@ -178,7 +178,7 @@ fn shares(files: &Files, body: &Body, reports: &mut Vec<Report>) -> Result<Clust
                 reports.push(Report::OneShareOf { epoch, needed });
                 need_others.push(held);
             }
-            Ok(None) | Err(NotTaken::NoHolder(_)) => reports.push(Report::SenselessShare(epoch)),
+            Ok(None) | Err(UnknownHolder(_)) => reports.push(Report::SenselessShare(epoch)),
         }
     }
     Err(need_others)
@@ -186,12 +186,15 @@ fn shares(files: &Files, body: &Body, reports: &mut Vec<Report>) -> Result<Clust
 
 /// Network settings and VPN prefix, whatever is decided: from the seal, which says them in clear; from the config before there
 /// is a seal.
-fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) -> (NetworkConfig, Ipv4Prefix) {
+fn network(unsealed: &Unsealed, config: Option<&Result<VerifiedConfig, ConfigError>>) -> (NetworkConfig, Ipv4Prefix) {
     let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
     match (unsealed, config) {
         (Unsealed::Locked(Some(clear), _), _) => of(clear),
         (Unsealed::Open(seal), _) => of(&seal.clear),
-        (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Ok(Verified { config, .. }))) => {
+        (
+            Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _),
+            Some(Ok(VerifiedConfig { config, .. })),
+        ) => {
             match &config.intent {
                 Intent::Create(create) => (config.network.clone(), create.vpn_prefix),
                 // The cluster says it when it lets the machine in.
@@ -212,11 +215,11 @@ const fn needs_owner(reason: Reason) -> Decision {
 fn enrols(
     (files, handed_in): (&Files, Option<Zeroizing<Vec<u8>>>),
     boot_class: BootClass,
-    verified: Result<Verified, Wait>,
+    verified: Result<VerifiedConfig, Wait>,
     begun: Option<(Begun, Option<Box<Admission>>)>,
     reports: &mut Vec<Report>,
 ) -> Decision {
-    let Verified { config, digest } = match verified {
+    let VerifiedConfig { config, digest } = match verified {
         Ok(verified) => verified,
         Err(wait) => return Decision::Wait(wait, None),
     };
@@ -228,25 +231,29 @@ fn enrols(
         Intent::Redeem(redeem) => redeem,
     };
     let joining = match begun {
-        None => Joining { site, redeem, begun: None, identity: None, handed_in },
+        None => JoiningMachine { site, redeem, begun: None, identity: None, handed_in },
         Some((begun, _)) if begun.attempt.config != digest => {
             let identity = begun.attempt.identity;
             let is_named = redeem.ticket.machine.is_some_and(|machine| machine.0 == identity.public());
-            Joining { site, redeem, begun: None, identity: is_named.then_some(identity), handed_in }
+            JoiningMachine { site, redeem, begun: None, identity: is_named.then_some(identity), handed_in }
         }
-        Some((begun, None)) => Joining { site, redeem, begun: Some(begun), identity: None, handed_in },
+        Some((begun, None)) => JoiningMachine { site, redeem, begun: Some(begun), identity: None, handed_in },
         Some((begun, Some(admission))) => match (Asker { site, redeem, begun, handed_in }).accept(*admission) {
             Ok(draft) => return Decision::Admitted(Box::new(draft)),
             Err((asker, why)) => {
                 reports.push(Report::NotAccepted(why));
-                Joining::from(*asker)
+                JoiningMachine::from(*asker)
             }
         },
     };
     Decision::Join(Box::new(joining))
 }
 
-fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm: Tpm) -> Result<Verified, Wait> {
+fn may_enrol(
+    header: &Copies,
+    config: Option<Result<VerifiedConfig, ConfigError>>,
+    tpm: Tpm,
+) -> Result<VerifiedConfig, Wait> {
     for copy in &header.0 {
         match copy {
             Copy::Valid(header) if header.state == State::Committed => return Err(Wait::NeedsOwner(Reason::LiveDisk)),
@@ -268,7 +275,7 @@ fn with_seal(seal: Box<Seal>, half: Result<ClusterHalf, Vec<OpenShare>>, beside:
     let Beside { files, header, .. } = beside;
     let (half, shares) = half.map_or_else(|shares| (None, shares), |half| (Some(half), Vec::new()));
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
-        Ok(opened) => return Decision::Open(Box::new(Opening::new(*seal, opened, half, beside))),
+        Ok(opened) => return Decision::Open(Box::new(OpenableDisk::new(*seal, opened, half, beside))),
         Err(OpenError::ClusterHalfMissing { generation }) => {
             let record = Record::fitting(files.record.bytes(), seal.body.disk, generation);
             let (header, directory) = (header.clone(), files.directory.clone());
@@ -282,7 +289,7 @@ fn with_seal(seal: Box<Seal>, half: Result<ClusterHalf, Vec<OpenShare>>, beside:
     Decision::Wait(wait, Some(seal))
 }
 
-impl Found {
+impl Findings {
     /// The seal, if it opened: enough to prove the machine and to know its owner, whatever becomes of its data.
     #[must_use]
     pub fn seal(&self) -> Option<&Seal> {

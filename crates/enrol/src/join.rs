@@ -2,7 +2,7 @@
 //! touched before it is let in. Each step is made of the one before it, so that none comes out of its order.
 //!
 //! ```text
-//!  Joining ──attempt──► Attempting ──perform──► Asker: waits, and asks as often as it takes
+//!  JoiningMachine ──attempt──► PendingAttempt ──perform──► Asker: waits, and asks as often as it takes
 //!   found     TPM, random       WriteAttempt      │ Admission: read and decide again
 //!                                                 ▼
 //!   found ◄── reads the attempt ◄─────────────── Given ──► Draft ──plan──► Plan ──perform──► …
@@ -33,7 +33,7 @@ use crate::config::Redeem;
 use crate::create::random_disk;
 use crate::failure::Failure;
 use crate::keeper::{Keeper, bound};
-use crate::making::{Fresh, Issued, Making, PrepareError, Site, esp, record};
+use crate::making::{Fresh, IssuedCertificates, Making, PrepareError, Site, esp, record};
 use crate::member::Membership;
 use crate::plan::{Performer, Plan};
 use crate::seal::Begun;
@@ -41,7 +41,7 @@ use crate::step::{Effect, NewData};
 
 /// A cluster to join.
 #[derive(Debug)]
-pub struct Joining {
+pub struct JoiningMachine {
     pub(crate) site: Site,
     pub(crate) redeem: Redeem,
     /// An attempt that the same config has begun before.
@@ -52,7 +52,7 @@ pub struct Joining {
     pub(crate) handed_in: Option<Zeroizing<Vec<u8>>>,
 }
 
-impl From<Asker> for Joining {
+impl From<Asker> for JoiningMachine {
     fn from(asker: Asker) -> Self {
         let Asker { site, redeem, begun, handed_in } = asker;
         Self { site, redeem, begun: Some(begun), identity: None, handed_in }
@@ -103,13 +103,13 @@ impl Material {
 
 /// An attempt that has to be durable before anything is asked.
 #[derive(Debug)]
-pub struct Attempting {
+pub struct PendingAttempt {
     /// None where an earlier boot wrote it.
     write: Option<Effect>,
     asker: Asker,
 }
 
-/// A machine whose attempt is durable: it may ask. Only [`Attempting::perform`] makes one, and what reads the attempt.
+/// A machine whose attempt is durable: it may ask. Only [`PendingAttempt::perform`] makes one, and what reads the attempt.
 ///
 /// ```compile_fail,E0451
 /// fn beside() -> enrol::join::Asker {
@@ -138,7 +138,7 @@ pub struct About {
 
 /// Why an answer is not taken. The machine's disk is untouched, and it may ask again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotAccepted {
+pub enum OfferError {
     /// Another CA than the ticket's pin.
     #[error("the answer is of another cluster than the ticket's")]
     OtherCluster,
@@ -167,7 +167,7 @@ pub enum NotAccepted {
     Network(#[from] UnfitLink),
 }
 
-impl Joining {
+impl JoiningMachine {
     /// Whether an earlier boot began it.
     #[must_use]
     pub const fn resumes(&self) -> bool {
@@ -183,10 +183,10 @@ impl Joining {
         self,
         material: Material,
         keeper: Option<&mut K>,
-    ) -> Result<Attempting, PrepareError<K::Error>> {
+    ) -> Result<PendingAttempt, PrepareError<K::Error>> {
         let Self { mut site, redeem, begun, identity: kept, handed_in } = self;
         if let Some(begun) = begun {
-            return Ok(Attempting { write: None, asker: Asker { site, redeem, begun, handed_in } });
+            return Ok(PendingAttempt { write: None, asker: Asker { site, redeem, begun, handed_in } });
         }
         let Material { identity: drawn, local_key, vpn_key, disk, seal_root, salt, nonce } = material;
         let identity = kept.unwrap_or(drawn);
@@ -201,11 +201,11 @@ impl Joining {
         site.attempt = Some(next.slot);
         site.next.seal = next.after();
         let begun = Begun { attempt, storage_key_name };
-        Ok(Attempting { write: Some(write), asker: Asker { site, redeem, begun, handed_in } })
+        Ok(PendingAttempt { write: Some(write), asker: Asker { site, redeem, begun, handed_in } })
     }
 }
 
-impl Attempting {
+impl PendingAttempt {
     /// Makes the attempt durable.
     ///
     /// # Errors
@@ -266,16 +266,16 @@ impl Asker {
     /// Whether an answer fits.
     ///
     /// # Errors
-    /// [`NotAccepted`] says why it does not.
-    pub fn takes(&self, admission: &Admission) -> Result<(), NotAccepted> {
+    /// [`OfferError`] says why it does not.
+    pub fn takes(&self, admission: &Admission) -> Result<(), OfferError> {
         self.judge(&admission.answer, &admission.issued).map(|_| ())
     }
 
     /// Takes an answer that fits.
     ///
     /// # Errors
-    /// [`NotAccepted`], and the machine that may ask again.
-    pub(crate) fn accept(self, admission: Admission) -> Result<Draft, (Box<Self>, NotAccepted)> {
+    /// [`OfferError`], and the machine that may ask again.
+    pub(crate) fn accept(self, admission: Admission) -> Result<Draft, (Box<Self>, OfferError)> {
         let Admission { answer, issued } = admission;
         match self.judge(&answer, &issued) {
             Ok(judged) => {
@@ -286,24 +286,24 @@ impl Asker {
         }
     }
 
-    fn judge(&self, answer: &Answer, issued: &Issued) -> Result<Judged, NotAccepted> {
+    fn judge(&self, answer: &Answer, issued: &IssuedCertificates) -> Result<Judged, OfferError> {
         let Redeem { owner_pub_key, ticket, level, .. } = &self.redeem;
         let cluster = cluster_id(&issued.ca_spki);
         if sha256(&[&issued.ca_spki]) != ticket.ca_spki || cluster != ticket.cluster {
-            return Err(NotAccepted::OtherCluster);
+            return Err(OfferError::OtherCluster);
         }
         let owner =
-            answer.desired.owners.iter().find(|owner| owner.key == *owner_pub_key).ok_or(NotAccepted::OtherOwner)?;
+            answer.desired.owners.iter().find(|owner| owner.key == *owner_pub_key).ok_or(OfferError::OtherOwner)?;
         let number = keys::numbers::level::number;
         let least = answer.desired.level;
         if number(*level) < number(least) {
-            return Err(NotAccepted::Level { found: *level, least });
+            return Err(OfferError::Level { found: *level, least });
         }
         if self.site.node.as_ref().is_some_and(|name| *name != answer.node_name) {
-            return Err(NotAccepted::OtherName);
+            return Err(OfferError::OtherName);
         }
         if answer.desired.assignment.role() == ClusterRole::Coordinator {
-            return Err(NotAccepted::Coordinator);
+            return Err(OfferError::Coordinator);
         }
         if let NetworkConfig::Static { address, prefix_bits, dns, .. } = &self.site.network {
             let kept = KeptPrefixes::of(answer.desired.prefixes.vpn);
@@ -334,7 +334,7 @@ pub struct Admission {
     /// The answer of a coordinator.
     pub answer: Answer,
     /// Certificates that the answer brought, the machine's for this machine's key.
-    pub issued: Issued,
+    pub issued: IssuedCertificates,
 }
 
 /// A machine that was let in and is about to become a member. Only what was asked for is one: [`Asker::accept`].
@@ -344,7 +344,7 @@ pub struct Draft {
     redeem: Redeem,
     attempt: Attempt,
     answer: Answer,
-    issued: Issued,
+    issued: IssuedCertificates,
     judged: Judged,
 }
 

@@ -24,22 +24,22 @@ pub trait Keeper {
     /// Gives back what it keeps.
     ///
     /// # Errors
-    /// [`NotReleased`] says whether the secret is not for this boot, or the TPM failed.
-    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased<Self::Error>>;
+    /// [`ReleaseError`] says whether the secret is not for this boot, or the TPM failed.
+    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, ReleaseError<Self::Error>>;
 }
 
 /// Why a secret is not released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotReleased<E> {
+pub enum ReleaseError<E> {
     /// The secret is not for this TPM, or not for what was booted.
-    Locked(Locked),
+    Locked(SealLock),
     /// The TPM failed.
     Failed(E),
 }
 
 /// Why a seal does not unseal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Locked {
+pub enum SealLock {
     /// Started another way than when it sealed.
     #[error("the machine was sealed when started as {sealed}, and is now started as {now}")]
     BootClass {
@@ -83,15 +83,15 @@ impl Tpm {
 pub(crate) fn released<K: Keeper>(
     binding: &Binding,
     keeper: Option<&mut K>,
-) -> Result<Secret<32>, NotReleased<K::Error>> {
+) -> Result<Secret<32>, ReleaseError<K::Error>> {
     match (binding, keeper) {
         (Binding::Unprotected(_), Some(keeper)) if keeper.zero_pcr().is_none() => {
-            Err(NotReleased::Locked(Locked::InClear))
+            Err(ReleaseError::Locked(SealLock::InClear))
         }
         (Binding::Unprotected(secret), _) => Ok(secret.duplicate()),
-        (Binding::Tpm(_), None) => Err(NotReleased::Locked(Locked::NoTpm)),
+        (Binding::Tpm(_), None) => Err(ReleaseError::Locked(SealLock::NoTpm)),
         (Binding::Tpm(object), Some(keeper)) => match keeper.zero_pcr() {
-            Some(pcr) => Err(NotReleased::Locked(Locked::ZeroPcr(pcr))),
+            Some(pcr) => Err(ReleaseError::Locked(SealLock::ZeroPcr(pcr))),
             None => keeper.release(object),
         },
     }

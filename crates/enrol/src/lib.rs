@@ -4,11 +4,11 @@
 //! shows what a decision says; whatever lies between bytes and effects is here, once.
 //!
 //! ```text
-//!   Inputs ──decide──► Found ─┬─ Join(Joining) ─attempt─► Asker ─accept─► Draft ─plan─┐
-//!             │               ├─ Create(Creation) ─draft─► Draft ─plan─┬─► Plan ──perform──► Capped: a member
-//!             └ Keeper        ├─ Open(Opening) ───────────────────plan─┘          └ Performer
-//!             ▲               └─ Wait ──start─► Asking ── Answer ─┐
-//!             └───────────────────────── Given ───────────────────┘
+//!   Inputs ──decide──► Findings ─┬─ Join(JoiningMachine) ─attempt─► Asker ─accept─► Draft ─plan─┐
+//!             │                  ├─ Create(Creation) ─draft─► Draft ───────────────────────plan─┼─► Plan ──perform──► Capped: a member
+//!             └ Keeper           ├─ Open(OpenableDisk) ────────────────────────────────────plan─┘      └ Performer
+//!             ▲                  └─ Wait ──start─► WaitingMachine ── Answer ─┐
+//!             └──────────────────────── GivenAnswers ────────────────────────┘
 //! ```
 //! Each stands on those before it:
 //! * [`config`]: the signed enrolment config, read strictly and written for the CLI.

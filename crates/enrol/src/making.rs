@@ -10,11 +10,11 @@
 use std::sync::Arc;
 
 use keys::binding::Binding;
-use keys::data_key::{DataKey, Holder, Volume, Wrapping};
+use keys::data_key::{DataKey, HeaderFields, Holder, Volume};
 use keys::header::{Header, State, Suite};
 use keys::identity::{Identity, SigningKey};
 use keys::record::Record;
-use keys::recovery::{self, Context, Kind, RecoveryPubKey, SealFailed};
+use keys::recovery::{self, Context, Kind, OwnerSealError, RecoveryPubKey};
 use keys::seal::{self, Body, Clear};
 use keys::two_slot::{File, Next, TooLarge};
 use model::{
@@ -82,7 +82,7 @@ impl Fresh {
 
 /// Certificates that a cluster's CA issued. DER.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificates {
     /// The CA's SubjectPublicKeyInfo: its hash is the cluster's id.
     pub ca_spki: Vec<u8>,
     /// The CA's certificate, signed by itself.
@@ -99,7 +99,7 @@ pub enum PrepareError<E: std::error::Error + 'static> {
     Keeper(E),
     /// The owner's key does not take a secret.
     #[error(transparent)]
-    Owner(#[from] SealFailed),
+    Owner(#[from] OwnerSealError),
     /// Certificates or TPM blobs do not fit into their files.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -116,7 +116,7 @@ pub(crate) struct Making {
     pub(crate) local_key: LocalKey,
     pub(crate) disk: DiskUuid,
     pub(crate) holder: Holder,
-    pub(crate) issued: Issued,
+    pub(crate) issued: IssuedCertificates,
     pub(crate) node_name: NodeName,
     /// The cluster's half of what opens the disk, and its generation.
     pub(crate) cluster_key: ClusterKey,
@@ -139,7 +139,7 @@ pub(crate) fn esp(file: File, next: Next, bytes: Vec<u8>) -> Effect {
 }
 
 /// The recovery record with a secret that only the owner can open.
-pub(crate) fn record(owner: &RecoveryPubKey, context: Context, secret: &Secret<32>) -> Result<Record, SealFailed> {
+pub(crate) fn record(owner: &RecoveryPubKey, context: Context, secret: &Secret<32>) -> Result<Record, OwnerSealError> {
     Ok(Record { context, sealed: recovery::seal(owner, &context, secret)? })
 }
 
@@ -147,7 +147,7 @@ impl Making {
     /// All effects in their order, and who the machine will be. `now` is in seconds of Unix time.
     ///
     /// # Errors
-    /// [`SealFailed`] or [`TooLarge`], as [`PrepareError`]; nothing was written.
+    /// [`OwnerSealError`] or [`TooLarge`], as [`PrepareError`]; nothing was written.
     pub(crate) fn plan<E: std::error::Error>(self, now: u64) -> Result<(Plan, Membership), PrepareError<E>> {
         let Self { site, fresh, disk, holder, key_generation, .. } = &self;
         let next = site.next;
@@ -169,7 +169,7 @@ impl Making {
             None => Header { state, generation, disk, lock: None },
             Some(suite) => {
                 let owner = Some(owner_slot);
-                let wrapping = Wrapping { state, generation, disk, suite, key_generation, salt, owner };
+                let wrapping = HeaderFields { state, generation, disk, suite, key_generation, salt, owner };
                 key.wrap(&wrapping, &local_key, &cluster_key, &holder)
             }
         };

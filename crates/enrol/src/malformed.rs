@@ -7,8 +7,8 @@ use model::{Chain, ClusterId, Ipv4Prefix, Level, NetworkConfig, POD_PREFIX};
 use prost::Message as _;
 
 use crate::config::{
-    ConfigError, ConfigWire, CreateWire, EnrolmentConfig, Intent, IntentWire, MOST_CONFIG_BYTES, RedeemWire,
-    SignedWire, Tpm, Unserved, WithoutTpm, digest, read, sign_body,
+    ConfigError, ConfigWire, CreateWire, EnrolmentConfig, Intent, IntentWire, MOST_CONFIG_BYTES, PolicyError,
+    RedeemWire, SignedWire, Tpm, WithoutTpm, digest, read, sign_body,
 };
 use crate::fixture::{config, network, owner, redeeming, secret};
 
@@ -300,7 +300,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
 
 /// Proves: S3 S8
 #[test]
-fn every_malformed_config_that_joins_is_refused_with_its_own_message() {
+fn every_malformed_config_that_joins_has_its_own_message() {
     let none = " cannot be used: the ticket";
     let malformed = " cannot be used: the ticket is malformed: ";
     let endpoints = |count: u8| -> Vec<u8> {
@@ -451,9 +451,9 @@ fn every_malformed_config_that_joins_is_refused_with_its_own_message() {
 #[test]
 fn what_this_version_cannot_serve_is_called_that() {
     let register = edited(|it| it.intent = Some(IntentWire::Register(vec![])));
-    assert_eq!(read(&register).map(|_| ()), Err(ConfigError::Unserved(Unserved::Register)));
+    assert_eq!(read(&register).map(|_| ()), Err(ConfigError::Unserved(PolicyError::Register)));
     assert_eq!(
-        Chain(&ConfigError::from(Unserved::Register)).to_string(),
+        Chain(&ConfigError::from(PolicyError::Register)).to_string(),
         "this version of Cairn cannot serve the enrolment config: it asks to register, and machines cannot join by \
          approval yet"
     );
@@ -463,14 +463,14 @@ fn what_this_version_cannot_serve_is_called_that() {
 #[test]
 fn automatic_without_a_tpm_needs_the_owners_word() {
     assert_eq!(good().fits(Tpm::Present), Ok(()));
-    assert_eq!(good().fits(Tpm::Absent), Err(Unserved::NoTpm));
-    assert_eq!(good().fits(Tpm::ZeroPcr(7)), Err(Unserved::ZeroPcr(7)));
+    assert_eq!(good().fits(Tpm::Absent), Err(PolicyError::NoTpm));
+    assert_eq!(good().fits(Tpm::ZeroPcr(7)), Err(PolicyError::ZeroPcr(7)));
     let unprotected = config(Level::Insecure, WithoutTpm::Unprotected);
     assert_eq!(unprotected.fits(Tpm::Absent), Ok(()));
     assert_eq!(unprotected.fits(Tpm::Present), Ok(()));
     // A firmware that lies is no reason to do without: the owner allowed a machine that has no TPM.
-    assert_eq!(unprotected.fits(Tpm::ZeroPcr(7)), Err(Unserved::ZeroPcr(7)));
-    assert_eq!(unprotected.fits(Tpm::ZeroPcr(4)), Err(Unserved::ZeroPcr(4)));
+    assert_eq!(unprotected.fits(Tpm::ZeroPcr(7)), Err(PolicyError::ZeroPcr(7)));
+    assert_eq!(unprotected.fits(Tpm::ZeroPcr(4)), Err(PolicyError::ZeroPcr(4)));
 }
 
 /// Proves: S1 S11

@@ -33,12 +33,12 @@ pub struct Membership {
     /// Key that closes and opens the machine's shares of the cold-start key.
     pub share_key: ShareKey,
     /// Facts that the cluster's records say of the machine, too.
-    pub recorded: Recorded,
+    pub recorded: RecordedFacts,
 }
 
 /// Facts that the first machine writes into its cluster's records, as far as its seal says them.
 #[derive(Debug, Clone)]
-pub struct Recorded {
+pub struct RecordedFacts {
     /// The machine's data partition.
     pub disk: DiskUuid,
     /// How the data partition is protected.
@@ -62,7 +62,7 @@ impl Membership {
             share_key: body.share_key(),
             config: body.config,
             minimum,
-            recorded: Recorded {
+            recorded: RecordedFacts {
                 disk: body.disk,
                 level: body.level,
                 key_generation: body.key_generation,

@@ -2,7 +2,7 @@
 //! the next cluster key. Made by [`crate::found`] only.
 
 use keys::binding::Binding;
-use keys::data_key::{ClusterHalf, OpenError, Opened};
+use keys::data_key::{ClusterHalf, OpenDisk, OpenError};
 use keys::header::{Copies, State};
 use keys::identity::Identity;
 use keys::seal::{self, Clear};
@@ -15,15 +15,15 @@ use crate::files::{Files, Leftover, Leftovers};
 use crate::keeper::Keeper;
 use crate::member::Membership;
 use crate::plan::Plan;
-use crate::rotation::{Locking, NotRotated, Rotated};
+use crate::rotation::{Locking, RotateError, Rotated};
 use crate::seal::Seal;
 use crate::step::{Effect, HeaderCopy};
 
 /// A data partition whose header opened.
 #[derive(Debug)]
-pub struct Opening {
+pub struct OpenableDisk {
     seal: Seal,
-    opened: Opened,
+    opened: OpenDisk,
     pub(crate) half: Option<ClusterHalf>,
     leftovers: Leftovers,
     locking: Locking,
@@ -60,7 +60,7 @@ pub struct Minimum {
 
 /// Why the minimum does not rise in this boot.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRaised<E: std::error::Error + 'static, K: std::error::Error + 'static> {
+pub enum RaiseError<E: std::error::Error + 'static, K: std::error::Error + 'static> {
     /// There are no random bytes.
     #[error("draw random bytes")]
     Random(#[source] E),
@@ -83,11 +83,11 @@ pub enum PlanError<E: std::error::Error + 'static> {
     Commit(#[from] OpenError),
     /// The disk cannot be locked with the next cluster key.
     #[error("lock the disk with the next cluster key")]
-    Rotate(#[from] NotRotated),
+    Rotate(#[from] RotateError),
 }
 
-impl Opening {
-    pub(crate) fn new(seal: Seal, opened: Opened, half: Option<ClusterHalf>, beside: Beside<'_>) -> Self {
+impl OpenableDisk {
+    pub(crate) fn new(seal: Seal, opened: OpenDisk, half: Option<ClusterHalf>, beside: Beside<'_>) -> Self {
         let Beside { leftovers, files, header, next } = beside;
         let locking = Locking {
             copies: header.clone(),
@@ -137,27 +137,27 @@ impl Opening {
     /// interrupted create or join is finished first, in a boot of its own. The new minimum; `now` is in seconds of Unix time.
     ///
     /// # Errors
-    /// [`NotRaised`]; the machine opens all the same.
+    /// [`RaiseError`]; the machine opens all the same.
     pub fn raise<K: Keeper, E: std::error::Error + 'static>(
         &mut self,
         ca_spki: &[u8],
         keeper: Option<&mut K>,
         mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
         now: u64,
-    ) -> Result<Option<Minimum>, NotRaised<E, K::Error>> {
+    ) -> Result<Option<Minimum>, RaiseError<E, K::Error>> {
         let minimum = self.seal.minimum().beside(self.raising.directory.bytes());
         let directory = directory::durable(&self.raising.directory, ca_spki, minimum).unwrap_or(minimum);
         let header = self.rotated().map(|key_generation| (self.opened.header.generation, key_generation));
         let finishes = self.finishes_create() || self.leftovers.attempt.is_some();
         let changes = directory != self.seal.body.minimum_directory || header.is_some();
         let Some(next) = self.raising.next.filter(|_| changes && !finishes) else { return Ok(None) };
-        let root = SealRoot(Secret::fill(|bytes| fill(bytes)).map_err(NotRaised::Random)?);
+        let root = SealRoot(Secret::fill(|bytes| fill(bytes)).map_err(RaiseError::Random)?);
         let (mut salt, mut nonce) = ([0; 32], [0; 12]);
-        fill(&mut salt).map_err(NotRaised::Random)?;
-        fill(&mut nonce).map_err(NotRaised::Random)?;
+        fill(&mut salt).map_err(RaiseError::Random)?;
+        fill(&mut nonce).map_err(RaiseError::Random)?;
         let Seal { clear, body, generation } = &mut self.seal;
         let binding = match (&clear.binding, keeper) {
-            (Binding::Tpm(_), Some(keeper)) => Binding::Tpm(keeper.seal(&root.0).map_err(NotRaised::Keeper)?),
+            (Binding::Tpm(_), Some(keeper)) => Binding::Tpm(keeper.seal(&root.0).map_err(RaiseError::Keeper)?),
             // What opened without a TPM goes on without one.
             (Binding::Unprotected(_), _) => Binding::Unprotected(root.0.duplicate()),
             (Binding::Tpm(_), None) => return Ok(None),

@@ -6,14 +6,14 @@
 //!                        └─ fails ─► Close ─► Halt: the machine waits; the next boot decides anew by what it reads
 //! ```
 
-use keys::data_key::{Holder, Opened};
+use keys::data_key::{Holder, OpenDisk};
 use keys::header::Header;
 
 use crate::failure::{Failure, Layer};
 use crate::files::{Leftover, Leftovers};
 use crate::step::{Effect, HeaderCopy, Mapping, Step};
 
-/// Effects in the order in which they are performed. Made of a [`crate::opening::Opening`], a [`crate::create::Draft`] or a
+/// Effects in the order in which they are performed. Made of a [`crate::opening::OpenableDisk`], a [`crate::create::Draft`] or a
 /// [`crate::join::Draft`].
 #[derive(Debug)]
 pub struct Plan {
@@ -85,7 +85,7 @@ impl Plan {
     }
 
     pub(crate) fn open(
-        opened: Opened,
+        opened: OpenDisk,
         committed: Option<Header>,
         leftover: Leftovers,
         last: Vec<Effect>,
@@ -96,7 +96,7 @@ impl Plan {
         if let Some(header) = committed {
             effects.extend(HeaderCopy::BOTH.map(|copy| Effect::header(copy, &header)));
         }
-        let Opened { header, volume } = opened;
+        let OpenDisk { header, volume } = opened;
         effects.extend([Effect::MapVolume { disk: header.disk, volume, mapping: Mapping::Open }, Effect::Mount]);
         match leftover.config {
             Leftover::Remove => effects.push(Effect::RemoveConfig),

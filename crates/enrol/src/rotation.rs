@@ -7,10 +7,10 @@
 //!        └ a share of the machine's own that does not carry it: not in this boot
 //! ```
 
-use keys::data_key::{ClusterHalf, Opened, Rotation};
+use keys::data_key::{ClusterHalf, OpenDisk, Rotation};
 use keys::header::{Copies, Copy, Header, HeaderError};
 use keys::record::Record;
-use keys::recovery::{Context, Kind, SealFailed};
+use keys::recovery::{Context, Kind, OwnerSealError};
 use keys::seal::Body;
 use keys::two_slot::{File, Slots, TooLarge};
 use unlock::share::OpenShare;
@@ -31,10 +31,10 @@ pub(crate) struct Locking {
 
 /// Why a disk does not take the next cluster key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotRotated {
+pub enum RotateError {
     /// The owner's key does not take a secret.
     #[error(transparent)]
-    Owner(#[from] SealFailed),
+    Owner(#[from] OwnerSealError),
     /// Never in fact.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
@@ -59,14 +59,14 @@ impl Locking {
     /// Locks the disk with the next cluster key. None where it is locked with that already: a cut came behind it.
     ///
     /// # Errors
-    /// [`NotRotated`]; nothing was written.
+    /// [`RotateError`]; nothing was written.
     pub(crate) fn rotate(
         &self,
         body: &Body,
-        opened: &Opened,
+        opened: &OpenDisk,
         half: &ClusterHalf,
         salt: [u8; 32],
-    ) -> Result<Option<Rotated>, NotRotated> {
+    ) -> Result<Option<Rotated>, RotateError> {
         let (disk, holder, owner) = (body.disk, &body.holder(), &body.owner_recovery);
         let generation = self.copies.latest_first().first().map_or(0, |header| header.generation).saturating_add(1);
         let rotation = Rotation { local: &body.local_key, half, holder, owner, generation, salt };

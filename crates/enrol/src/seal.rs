@@ -7,7 +7,7 @@ use keys::directory::DirectoryMinimum;
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use model::{BootClass, SealRoot};
 
-use crate::keeper::{Keeper, Locked, NotReleased, released};
+use crate::keeper::{Keeper, ReleaseError, SealLock, released};
 
 /// A seal that opened.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Unsealed {
     Newer(u32),
     Malformed(SealError),
     /// A member's clear part, and what keeps the seal shut.
-    Locked(Option<Box<Clear>>, Locked),
+    Locked(Option<Box<Clear>>, SealLock),
     Attempt(Box<Begun>),
     Open(Box<Seal>),
 }
@@ -63,8 +63,8 @@ pub(crate) fn unseal<K: Keeper>(
     for candidate in candidates {
         let root = match root(&candidate, boot_class, keeper.as_deref_mut()) {
             Ok(root) => Ok(root),
-            Err(NotReleased::Locked(locked)) => Err(locked),
-            Err(NotReleased::Failed(error)) => return Err(error),
+            Err(ReleaseError::Locked(locked)) => Err(locked),
+            Err(ReleaseError::Failed(error)) => return Err(error),
         };
         match opened(candidate, root) {
             locked @ Unsealed::Locked(..) if matches!(shut, Unsealed::None) => shut = locked,
@@ -80,24 +80,24 @@ fn root<K: Keeper>(
     candidate: &Candidate,
     boot_class: BootClass,
     keeper: Option<&mut K>,
-) -> Result<SealRoot, NotReleased<K::Error>> {
+) -> Result<SealRoot, ReleaseError<K::Error>> {
     let (binding, sealed) = (candidate.binding(), candidate.boot_class());
     // Without a TPM nothing was measured, so how the machine was started makes no difference.
     if matches!(binding, Binding::Tpm(_)) && sealed != boot_class {
-        return Err(NotReleased::Locked(Locked::BootClass { sealed, now: boot_class }));
+        return Err(ReleaseError::Locked(SealLock::BootClass { sealed, now: boot_class }));
     }
     released(binding, keeper).map(SealRoot)
 }
 
-fn opened(candidate: Candidate, root: Result<SealRoot, Locked>) -> Unsealed {
+fn opened(candidate: Candidate, root: Result<SealRoot, SealLock>) -> Unsealed {
     match candidate {
         Candidate::Member(sealed) => {
-            match (sealed.generation(), root.and_then(|root| sealed.open(&root).map_err(Locked::Body))) {
+            match (sealed.generation(), root.and_then(|root| sealed.open(&root).map_err(SealLock::Body))) {
                 (generation, Ok(body)) => Unsealed::Open(Box::new(Seal { clear: sealed.clear, body, generation })),
                 (_, Err(locked)) => Unsealed::Locked(Some(Box::new(sealed.clear)), locked),
             }
         }
-        Candidate::Attempt(sealed) => match root.and_then(|root| sealed.open(&root).map_err(Locked::Body)) {
+        Candidate::Attempt(sealed) => match root.and_then(|root| sealed.open(&root).map_err(SealLock::Body)) {
             Ok(attempt) => {
                 let storage_key_name = sealed.clear.binding.storage_key_name();
                 Unsealed::Attempt(Box::new(Begun { attempt, storage_key_name }))

@@ -1,6 +1,6 @@
 //! The table of seal and header, row by row, and the words that each row gives to a person.
 
-use keys::cold_start::{Epoch, Wrapped};
+use keys::cold_start::{Epoch, WrappedKey};
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
 use keys::seal::attempt_slot;
@@ -13,13 +13,13 @@ use model::{
 use unlock::locked::LockedDisk;
 use zeroize::Zeroizing;
 
-use crate::asking::Given;
-use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Intent, Tpm, Unserved, WithoutTpm, digest};
+use crate::asking::GivenAnswers;
+use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Intent, PolicyError, Tpm, WithoutTpm, digest};
 use crate::failure::{Failure, Layer};
 use crate::files::Leftover;
 use crate::fixture::{network, owner, redeeming, secret};
-use crate::found::{Decision, Found, Report};
-use crate::keeper::Locked;
+use crate::found::{Decision, Findings, Report};
+use crate::keeper::SealLock;
 use crate::step::Step;
 use crate::wait::{Reason, Wait};
 use crate::world::{Chip, ChipFails, Cut, Ended, FIRST, Health, Store, World, finished};
@@ -117,9 +117,9 @@ fn a_refused_config_leaves_the_disk_alone() {
     let config = crate::fixture::config(LEVEL, WithoutTpm::Refuse);
     world.files.config = Some(config.sign(&owner()).expect("a good config"));
     world.tpm = None;
-    assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(Unserved::NoTpm)));
+    assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(PolicyError::NoTpm)));
     world.tpm = Some(Chip { zero_pcr: Some(4), ..Chip::default() });
-    assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(Unserved::ZeroPcr(4))));
+    assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(PolicyError::ZeroPcr(4))));
 }
 
 #[test]
@@ -212,19 +212,19 @@ fn a_file_that_cannot_be_read_is_no_file_less() {
 fn a_seal_that_does_not_unseal_names_the_cause() {
     let mut gone = created();
     gone.tpm = None;
-    assert_eq!(reason(&with_config(gone)), Reason::Locked(Locked::NoTpm));
+    assert_eq!(reason(&with_config(gone)), Reason::Locked(SealLock::NoTpm));
     let mut silent = created();
     silent.tpm = Some(Chip { zero_pcr: Some(7), ..Chip::default() });
-    assert_eq!(reason(&silent), Reason::Locked(Locked::ZeroPcr(7)));
+    assert_eq!(reason(&silent), Reason::Locked(SealLock::ZeroPcr(7)));
     let mut other = created();
     other.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
-    assert_eq!(reason(&other), Reason::Locked(Locked::OtherTpm));
+    assert_eq!(reason(&other), Reason::Locked(SealLock::OtherTpm));
     let mut changed = created();
     changed.tpm = Some(Chip { measured: 1, ..Chip::default() });
-    assert_eq!(reason(&changed), Reason::Locked(Locked::Pcrs));
+    assert_eq!(reason(&changed), Reason::Locked(SealLock::Pcrs));
     let mut elsewhere = created();
     elsewhere.boot_class = BootClass::Uefi;
-    let classes = Locked::BootClass { sealed: BootClass::Direct, now: BootClass::Uefi };
+    let classes = SealLock::BootClass { sealed: BootClass::Direct, now: BootClass::Uefi };
     assert_eq!(reason(&elsewhere), Reason::Locked(classes));
     let (mut unmeasured, _) = finished(LEVEL, None);
     unmeasured.boot_class = BootClass::Uefi;
@@ -246,7 +246,7 @@ fn of_two_seals_that_do_not_unseal_the_newest_names_the_cause() {
         keys::two_slot::emit(File::Seal, generation, slot.clear(), None).map(Zeroizing::new).expect("fits")
     };
     let (other, changed) = (Chip { storage_key: 1, ..Chip::default() }, Chip { measured: 1, ..Chip::default() });
-    for (older, newer, cause) in [(&other, &changed, Locked::Pcrs), (&changed, &other, Locked::OtherTpm)] {
+    for (older, newer, cause) in [(&other, &changed, SealLock::Pcrs), (&changed, &other, SealLock::OtherTpm)] {
         let mut world = created();
         *world.slots(File::Seal) = [seal(older.clone(), 1), seal(newer.clone(), 2)];
         assert_eq!(reason(&world), Reason::Locked(cause));
@@ -260,7 +260,7 @@ fn of_two_seals_that_do_not_unseal_the_newest_names_the_cause() {
 /// Proves: D5
 #[test]
 fn a_tpm_that_fails_changes_nothing_and_is_told() {
-    let fails = |found: &Found| {
+    let fails = |found: &Findings| {
         let Decision::Wait(wait @ Wait::Failed(Failure::Tpm(_)), None) = &found.decision else { panic!("{found:?}") };
         assert_eq!(wait.state(), WaitState::Failed);
         assert!(wait.message().starts_with("the TPM is there and does not work: the TPM fails. Nothing was changed"));
@@ -272,7 +272,7 @@ fn a_tpm_that_fails_changes_nothing_and_is_told() {
     let before = format!("{member:?}");
     assert!(matches!(member.boot(None), Ended::Waiting(_)));
     assert_eq!(format!("{member:?}"), before);
-    fails(&created().found_with(Given::default(), Err(ChipFails)));
+    fails(&created().found_with(GivenAnswers::default(), Err(ChipFails)));
 }
 
 /// Anybody who can write the ESP can write a seal in clear, of any generation: where a TPM works, it counts for nothing.
@@ -283,7 +283,7 @@ fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
     let (mut clear, _) = finished(LEVEL, None);
     assert!(opens(&clear), "without a TPM it is all there is");
     clear.tpm = tpm();
-    assert_eq!(reason(&clear), Reason::Locked(Locked::InClear));
+    assert_eq!(reason(&clear), Reason::Locked(SealLock::InClear));
     // Beside the seal that the TPM holds, whichever slot is whose, it neither opens nor shadows.
     for file in [File::Seal, File::Share] {
         for slot in 0..2 {
@@ -332,7 +332,7 @@ struct Resumes(bool);
 
 /// Proves: S4 S11
 #[test]
-fn an_attempt_resumes_with_its_config_and_is_replaced_by_another() {
+fn an_attempt_resumes_with_its_config_and_goes_with_another() {
     assert_eq!(joins(&World::invited(LEVEL, tpm())), Some(Resumes(false)));
     let attempt = cut_in_join(1);
     assert_eq!(joins(&attempt), Some(Resumes(true)));
@@ -404,7 +404,7 @@ fn an_attempt_beside_a_live_disk_formats_nothing() {
     assert_eq!(reason(&foreign), Reason::ForeignDisk(HeaderError::Magic));
     let mut moved = attempt;
     moved.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
-    assert_eq!(reason(&moved), Reason::Locked(Locked::OtherTpm));
+    assert_eq!(reason(&moved), Reason::Locked(SealLock::OtherTpm));
     assert_eq!(moved.found().network, network(), "its config still says how it is reached");
 }
 
@@ -463,18 +463,18 @@ fn an_edited_older_or_damaged_header_is_refused_by_name() {
 }
 
 /// A share file of `epoch` that holds `value`.
-fn share(key: &ShareKey, value: &Secret<32>, epoch: &Epoch, wrapped: Wrapped) -> Zeroizing<Vec<u8>> {
+fn share(key: &ShareKey, value: &Secret<32>, epoch: &Epoch, wrapped: WrappedKey) -> Zeroizing<Vec<u8>> {
     Share::close(key, epoch.clone(), value, wrapped).emit(2).map(Zeroizing::new).expect("fits")
 }
 
-fn awaits_keys(found: &Found) -> bool {
+fn awaits_keys(found: &Findings) -> bool {
     let Decision::Wait(wait @ Wait::AwaitingKeys(disk), Some(_)) = &found.decision else { return false };
     wait.state() == WaitState::AwaitingKeys && disk.generation == 1
 }
 
 /// Proves: D2
 #[test]
-fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
+fn the_cluster_half_decides_between_wait_open_and_refuse() {
     let mut world = created();
     assert!(opens(&world));
     let ours = world.slots(File::Share)[FIRST.slot].clone();
@@ -577,13 +577,13 @@ fn every_message_names_only_commands_that_exist() {
         OpenError::Changed,
     ];
     let locked = [
-        Locked::BootClass { sealed: BootClass::Uefi, now: BootClass::Direct },
-        Locked::NoTpm,
-        Locked::OtherTpm,
-        Locked::Pcrs,
-        Locked::ZeroPcr(7),
-        Locked::InClear,
-        Locked::Body(keys::seal::SealError::BootClass),
+        SealLock::BootClass { sealed: BootClass::Uefi, now: BootClass::Direct },
+        SealLock::NoTpm,
+        SealLock::OtherTpm,
+        SealLock::Pcrs,
+        SealLock::ZeroPcr(7),
+        SealLock::InClear,
+        SealLock::Body(keys::seal::SealError::BootClass),
     ];
     let reasons = headers.map(Reason::Header).into_iter().chain(locked.map(Reason::Locked)).chain([
         Reason::LiveDisk,
@@ -640,13 +640,13 @@ fn every_message_names_only_commands_that_exist() {
 #[test]
 fn each_cause_names_the_way_out_of_it() {
     let locked = [
-        (Locked::BootClass { sealed: BootClass::Uefi, now: BootClass::Direct }, "Start the image it was sealed with"),
-        (Locked::Pcrs, "Start the image it was sealed with"),
-        (Locked::NoTpm, "Turn the TPM on"),
-        (Locked::OtherTpm, "Put the disk back into the machine it was sealed in"),
-        (Locked::ZeroPcr(7), "Update the firmware"),
-        (Locked::InClear, "Put back the ESP that belongs to this disk"),
-        (Locked::Body(keys::seal::SealError::BootClass), "Put back the ESP that belongs to this disk"),
+        (SealLock::BootClass { sealed: BootClass::Uefi, now: BootClass::Direct }, "Start the image it was sealed with"),
+        (SealLock::Pcrs, "Start the image it was sealed with"),
+        (SealLock::NoTpm, "Turn the TPM on"),
+        (SealLock::OtherTpm, "Put the disk back into the machine it was sealed in"),
+        (SealLock::ZeroPcr(7), "Update the firmware"),
+        (SealLock::InClear, "Put back the ESP that belongs to this disk"),
+        (SealLock::Body(keys::seal::SealError::BootClass), "Put back the ESP that belongs to this disk"),
     ];
     let disk = DiskUuid(Uuid([1; 16]));
     let headers = [

@@ -10,7 +10,7 @@ use unlock::locked::{LockedDisk, LockedMember};
 use crate::config::{ConfigError, Tpm};
 use crate::failure::Failure;
 use crate::join::Asker;
-use crate::keeper::Locked;
+use crate::keeper::SealLock;
 use crate::seal::Seal;
 
 /// Why there is nothing that the machine can do by itself.
@@ -64,7 +64,7 @@ pub enum Reason {
     Seal(SealError),
     /// A seal that does not unseal.
     #[error("{cause}. Nothing was changed. {remedy}", cause = Chain(.0), remedy = locked_remedy(.0))]
-    Locked(Locked),
+    Locked(SealLock),
     /// A header that does not open.
     #[error("{cause}. Nothing was changed. {remedy}", cause = Chain(.0), remedy = header_remedy(.0))]
     Header(OpenError),
@@ -124,19 +124,19 @@ impl Wait {
     }
 }
 
-const fn locked_remedy(locked: &Locked) -> &'static str {
+const fn locked_remedy(locked: &SealLock) -> &'static str {
     match locked {
-        Locked::BootClass { .. } | Locked::Pcrs => {
+        SealLock::BootClass { .. } | SealLock::Pcrs => {
             "Start the image it was sealed with, the same way and with the same firmware settings and cards"
         }
-        Locked::NoTpm => "Turn the TPM on in the firmware settings, or put the disk back into its machine",
-        Locked::OtherTpm => "Put the disk back into the machine it was sealed in",
-        Locked::InClear => {
+        SealLock::NoTpm => "Turn the TPM on in the firmware settings, or put the disk back into its machine",
+        SealLock::OtherTpm => "Put the disk back into the machine it was sealed in",
+        SealLock::InClear => {
             "Put back the ESP that belongs to this disk; a machine that was enrolled without a TPM opens while its TPM is \
              turned off in the firmware settings"
         }
-        Locked::ZeroPcr(_) => "Update the firmware, or turn its measurements on",
-        Locked::Body(_) => "Put back the ESP that belongs to this disk",
+        SealLock::ZeroPcr(_) => "Update the firmware, or turn its measurements on",
+        SealLock::Body(_) => "Put back the ESP that belongs to this disk",
     }
 }
 

@@ -25,16 +25,16 @@ use unlock::renewal::Renewal;
 use unlock::share;
 use zeroize::Zeroizing;
 
-use crate::asking::{self, Asking, Given, Refused};
+use crate::asking::{self, AnswerError, GivenAnswers, WaitingMachine};
 use crate::config::{EnrolmentConfig, WithoutTpm};
 use crate::create::{Creation, Draft, Material, SignedDirectory};
 use crate::failure::Layer;
 use crate::files::Files;
 use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
-use crate::found::{Decision, Found, Inputs, decide};
-use crate::join::{self, About, Admission, Joining};
-use crate::keeper::{Keeper, Locked, NotReleased};
-use crate::making::{Fresh, Issued};
+use crate::found::{Decision, Findings, Inputs, decide};
+use crate::join::{self, About, Admission, JoiningMachine};
+use crate::keeper::{Keeper, ReleaseError, SealLock};
+use crate::making::{Fresh, IssuedCertificates};
 use crate::member::Membership;
 use crate::plan::{Halt, Performer, Plan, Refusal};
 use crate::seal::Seal;
@@ -101,16 +101,16 @@ impl Keeper for Chip {
         }
     }
 
-    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased<ChipFails>> {
+    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, ReleaseError<ChipFails>> {
         match self.health {
             Health::Works => {}
-            Health::Fails => return Err(NotReleased::Failed(ChipFails)),
+            Health::Fails => return Err(ReleaseError::Failed(ChipFails)),
         }
         if object.storage_key_name != self.name() {
-            return Err(NotReleased::Locked(Locked::OtherTpm));
+            return Err(ReleaseError::Locked(SealLock::OtherTpm));
         }
         if object.public != [1 + self.measured] {
-            return Err(NotReleased::Locked(Locked::Pcrs));
+            return Err(ReleaseError::Locked(SealLock::Pcrs));
         }
         Ok(keys::derive::secret(&object.private).expect("32 bytes were sealed"))
     }
@@ -140,7 +140,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Answers a request, unless the ticket is used up.
+    /// GivenAnswers a request, unless the ticket is used up.
     pub(crate) fn redeem(&mut self, machine: MachinePubKey, request: &[u8], exporter: &[u8; 32]) -> Option<Answer> {
         let request = Redeem::verify(request, machine, exporter).expect("a good request");
         let asks = (machine, request.body().disk);
@@ -202,8 +202,8 @@ pub(crate) fn about() -> About {
 }
 
 /// Certificates that the cluster's CA issued with every answer.
-pub(crate) fn issued() -> Issued {
-    Issued {
+pub(crate) fn issued() -> IssuedCertificates {
+    IssuedCertificates {
         ca_spki: ca().spki.clone(),
         ca_certificate: b"CA certificate".to_vec(),
         machine_certificate: b"machine certificate".to_vec(),
@@ -257,7 +257,7 @@ pub(crate) enum Ended {
 
 /// Why an effect did not happen.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotPerformed {
+pub(crate) enum PerformError {
     #[error("the power went")]
     Cut,
     #[error("the disk fails")]
@@ -323,22 +323,22 @@ impl World {
     }
 
     /// All that a boot finds and decides in this world.
-    pub(crate) fn found(&self) -> Found {
-        self.found_given(Given::default())
+    pub(crate) fn found(&self) -> Findings {
+        self.found_given(GivenAnswers::default())
     }
 
-    /// Answers that a machine decides with which waits for its half and is given this one.
-    pub(crate) fn given_half(&self, half: ClusterHalf) -> Result<Given, Refused> {
+    /// GivenAnswers that a machine decides with which waits for its half and is given this one.
+    pub(crate) fn given_half(&self, half: ClusterHalf) -> Result<GivenAnswers, AnswerError> {
         let Decision::Wait(wait, seal) = self.found().decision else { panic!("it has its half") };
         answered(&wait, seal.as_deref(), asking::Answer::Half(half))
     }
 
-    fn found_given(&self, given: Given) -> Found {
+    fn found_given(&self, given: GivenAnswers) -> Findings {
         self.found_with(given, Ok(self.tpm.clone().as_mut()))
     }
 
     /// The same with another TPM.
-    pub(crate) fn found_with(&self, given: Given, tpm: Result<Option<&mut Chip>, ChipFails>) -> Found {
+    pub(crate) fn found_with(&self, given: GivenAnswers, tpm: Result<Option<&mut Chip>, ChipFails>) -> Findings {
         let header = &Copies::read(&self.headers[0], &self.headers[1]);
         decide(Inputs { files: &self.files, header, boot_class: self.boot_class, given }, tpm)
     }
@@ -353,20 +353,20 @@ impl World {
 
     /// Boots, and is cut where `cut` says, or runs to the end.
     pub(crate) fn boot(&mut self, cut: Option<Cut>) -> Ended {
-        self.boot_given(Given::default(), cut)
+        self.boot_given(GivenAnswers::default(), cut)
     }
 
     /// The rest of a boot that waited until it was given something.
-    pub(crate) fn boot_given(&mut self, given: Given, cut: Option<Cut>) -> Ended {
+    pub(crate) fn boot_given(&mut self, given: GivenAnswers, cut: Option<Cut>) -> Ended {
         self.boot_in(given, cut.map_or(Trouble::None, Trouble::Cut))
     }
 
     /// Boots, and the effect with the number `effect` fails.
     pub(crate) fn boot_failing_at(&mut self, effect: usize) -> Ended {
-        self.boot_in(Given::default(), Trouble::Fails(effect))
+        self.boot_in(GivenAnswers::default(), Trouble::Fails(effect))
     }
 
-    fn boot_in(&mut self, given: Given, trouble: Trouble) -> Ended {
+    fn boot_in(&mut self, given: GivenAnswers, trouble: Trouble) -> Ended {
         let decision = match self.found_given(given).decision {
             Decision::Wait(wait, seal) => {
                 let member = wait.locked_member(seal.as_deref());
@@ -497,13 +497,13 @@ impl Boot<'_> {
     fn create(&mut self, creation: Creation) -> (Plan, Membership) {
         assert!(!self.world.committed(), "a create on a committed disk");
         let Ok(material) = Material::draw(drawn(self.attempt));
-        let draft = creation.draft(material, Issued { ca_spki: ca_spki(self.attempt), ..issued() });
+        let draft = creation.draft(material, IssuedCertificates { ca_spki: ca_spki(self.attempt), ..issued() });
         let signed = signed(&draft);
         draft.plan(self.world.tpm.as_mut(), signed, 1_790_000_000).expect("fits")
     }
 
     /// Asks twice, as a machine whose first answer was lost, and goes on with one of the answers.
-    fn join(&mut self, joining: Joining) -> Result<(Plan, Membership), Ended> {
+    fn join(&mut self, joining: JoiningMachine) -> Result<(Plan, Membership), Ended> {
         assert!(!self.world.committed(), "a join on a committed disk");
         let before = self.world.disk();
         let Ok(material) = join::Material::draw(drawn(self.attempt));
@@ -535,9 +535,9 @@ impl Boot<'_> {
     }
 }
 
-/// Answers a waiting machine, and returns what is decided with next.
-fn answered(wait: &Wait, seal: Option<&Seal>, answer: asking::Answer) -> Result<Given, Refused> {
-    match Asking::start(wait, seal).0.answered(answer) {
+/// GivenAnswers a waiting machine, and returns what is decided with next.
+fn answered(wait: &Wait, seal: Option<&Seal>, answer: asking::Answer) -> Result<GivenAnswers, AnswerError> {
+    match WaitingMachine::start(wait, seal).0.answered(answer) {
         asking::Effect::Resume(given) => Ok(given),
         asking::Effect::Report(refused) => Err(refused),
         other @ (asking::Effect::Ask(_) | asking::Effect::Renew(_) | asking::Effect::Cap(_)) => panic!("{other:?}"),
@@ -551,28 +551,28 @@ pub(crate) fn signed(draft: &Draft) -> SignedDirectory {
 }
 
 impl Performer for Boot<'_> {
-    type Error = NotPerformed;
+    type Error = PerformError;
     type Open = Infallible;
 
-    fn perform(&mut self, effect: Effect) -> Result<(), NotPerformed> {
+    fn perform(&mut self, effect: Effect) -> Result<(), PerformError> {
         let number = self.performed;
         self.performed += 1;
         match self.trouble {
             Trouble::Cut(cut) if cut.after == number => {
                 self.cut = true;
                 self.world.tear(effect, cut.sectors);
-                return Err(NotPerformed::Cut);
+                return Err(PerformError::Cut);
             }
-            Trouble::Fails(failing) if failing == number => return Err(NotPerformed::Fails),
+            Trouble::Fails(failing) if failing == number => return Err(PerformError::Fails),
             Trouble::None | Trouble::Cut(_) | Trouble::Fails(_) => {}
         }
         self.do_it(effect)
     }
 
-    fn refused_by(error: &NotPerformed) -> Option<Refusal> {
+    fn refused_by(error: &PerformError) -> Option<Refusal> {
         match error {
-            NotPerformed::WrongKey => Some(Refusal::Layer(Layer::Filesystem)),
-            NotPerformed::Cut | NotPerformed::Fails => None,
+            PerformError::WrongKey => Some(Refusal::Layer(Layer::Filesystem)),
+            PerformError::Cut | PerformError::Fails => None,
         }
     }
 
@@ -583,7 +583,7 @@ impl Performer for Boot<'_> {
 }
 
 impl Boot<'_> {
-    fn do_it(&mut self, effect: Effect) -> Result<(), NotPerformed> {
+    fn do_it(&mut self, effect: Effect) -> Result<(), PerformError> {
         assert!(!self.capped, "nothing follows the cap");
         let world = &mut *self.world;
         match effect {
@@ -609,7 +609,7 @@ impl Boot<'_> {
             Effect::Mount => {
                 let key = &world.filesystem.as_ref().expect("there is a filesystem to mount").key;
                 if Some(key) != self.mapped.as_ref() {
-                    return Err(NotPerformed::WrongKey);
+                    return Err(PerformError::WrongKey);
                 }
                 self.mounted = true;
             }

@@ -2,9 +2,9 @@
 //! they know the code on the machine's screen. Bytes and exporter in, proofs and verdicts out; no I/O, no clock.
 //!
 //! ```text
-//!  caller  Caller ──believes(proof)──► Believed ──hands_in(config)──► proof, and only now the config
+//!  caller  Caller ──believes(proof)──► ProvenPeer ──hands_in(config)──► proof, and only now the config
 //!             ▲ HMAC "server" ‖ exporter ‖ SPKI                        │ HMAC "client" ‖ exporter ‖ SHA-256(config)
-//!  machine Waiting: Open ──────────────────────────────────────────► Judging ──accepted──► Taken
+//!  machine BlankMachine: Open ──────────────────────────────────────────► Judging ──accepted──► Taken
 //!             ▲                                                         │
 //!             └───────────── the config is not taken ◄──────────────────┘
 //! ```
@@ -177,12 +177,12 @@ pub struct Caller<'a> {
 /// on its way before:
 ///
 /// ```compile_fail,E0451
-/// fn beside(caller: keys::activation::Caller<'_>) -> keys::activation::Believed<'_> {
-///     keys::activation::Believed { caller } // nobody proved anything
+/// fn beside(caller: keys::activation::Caller<'_>) -> keys::activation::ProvenPeer<'_> {
+///     keys::activation::ProvenPeer { caller } // nobody proved anything
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Believed<'a> {
+pub struct ProvenPeer<'a> {
     caller: Caller<'a>,
 }
 
@@ -191,7 +191,7 @@ pub struct Believed<'a> {
 #[error(
     "whoever answers does not know this code: it was mistyped, or is another machine's or an earlier start's, or somebody is between"
 )]
-pub struct NotKnown;
+pub struct CodeMismatch;
 
 impl<'a> Caller<'a> {
     /// Somebody with this code, on this connection.
@@ -203,17 +203,17 @@ impl<'a> Caller<'a> {
     /// Checks the machine's proof, in constant time.
     ///
     /// # Errors
-    /// [`NotKnown`]: nothing was told, and nothing is to be.
-    pub fn believes(self, proof: &[u8]) -> Result<Believed<'a>, NotKnown> {
+    /// [`CodeMismatch`]: nothing was told, and nothing is to be.
+    pub fn believes(self, proof: &[u8]) -> Result<ProvenPeer<'a>, CodeMismatch> {
         if holds(self.code, &self.connection.machines_words(), proof) {
-            Ok(Believed { caller: self })
+            Ok(ProvenPeer { caller: self })
         } else {
-            Err(NotKnown)
+            Err(CodeMismatch)
         }
     }
 }
 
-impl Believed<'_> {
+impl ProvenPeer<'_> {
     /// Proof that goes with this config.
     #[must_use]
     pub fn hands_in(&self, config: &[u8]) -> Proof {
@@ -233,7 +233,7 @@ impl Default for Tries {
 
 /// A blank machine that waits for a config.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct BlankMachine {
     code: Code,
     stands: Stands,
 }
@@ -251,7 +251,7 @@ enum Stands {
 
 /// Why a config is not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum HandInError {
     /// The proof is not made with the code on the screen, for this connection and this config.
     #[error("the code is not the one on the machine's screen")]
     Code,
@@ -269,7 +269,7 @@ pub enum Refused {
     Taken,
 }
 
-impl Waiting {
+impl BlankMachine {
     /// A machine with this code on its screen.
     #[must_use]
     pub const fn new(code: Code) -> Self {
@@ -286,7 +286,7 @@ impl Waiting {
     /// nobody else's is looked at.
     ///
     /// # Errors
-    /// [`Refused`]; nothing was changed but what the connection may still try. A wrong code is told before anything that only
+    /// [`HandInError`]; nothing was changed but what the connection may still try. A wrong code is told before anything that only
     /// those may know who have the right one.
     pub fn handed_in(
         &mut self,
@@ -294,24 +294,24 @@ impl Waiting {
         tries: &mut Tries,
         config: &[u8],
         proof: &[u8],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), HandInError> {
         if tries.0 == 0 {
-            return Err(Refused::Tries);
+            return Err(HandInError::Tries);
         }
         if config.len() > MOST_CONFIG_BYTES {
-            return Err(Refused::TooLarge(config.len()));
+            return Err(HandInError::TooLarge(config.len()));
         }
         if !holds(&self.code, &connection.callers_words(ConfigDigest(sha256(&[config]))), proof) {
             tries.0 -= 1;
-            return Err(Refused::Code);
+            return Err(HandInError::Code);
         }
         match self.stands {
             Stands::Open => {
                 self.stands = Stands::Judging;
                 Ok(())
             }
-            Stands::Judging => Err(Refused::Underway),
-            Stands::Taken => Err(Refused::Taken),
+            Stands::Judging => Err(HandInError::Underway),
+            Stands::Taken => Err(HandInError::Taken),
         }
     }
 

@@ -115,7 +115,7 @@ pub struct Key(Secret<32>);
 /// Cluster key of a machine's disk, wrapped with the cold-start key: another machine, disk or generation is another
 /// key. While it is rotated, the next one is wrapped, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wrapped {
+pub struct WrappedKey {
     /// The disk the cluster key is for.
     pub disk: DiskUuid,
     /// The cluster key's generation.
@@ -126,7 +126,7 @@ pub struct Wrapped {
     pub next: Option<[u8; WRAPPED_BYTES]>,
 }
 
-impl Wrapped {
+impl WrappedKey {
     /// Whether the key of `generation` is wrapped.
     #[must_use]
     pub fn includes(&self, generation: u32) -> bool {
@@ -141,21 +141,21 @@ impl Wrapped {
 impl Key {
     /// A holder's cluster key under this one. The same input gives the same bytes, so the nonce may be zero.
     #[must_use]
-    pub fn wrap(&self, half: &ClusterHalf) -> Wrapped {
+    pub fn wrap(&self, half: &ClusterHalf) -> WrappedKey {
         let (disk, key_generation) = (half.disk, half.generation);
         let cipher = |generation, key: &ClusterKey| {
             let cipher = encrypt(&self.wrapping(disk, generation), [0; 12], &[], key.expose());
             cipher.try_into().expect("a key and a tag")
         };
         let next = half.next.as_ref().map(|next| cipher(key_generation.saturating_add(1), next));
-        Wrapped { disk, key_generation, cipher: cipher(key_generation, &half.key), next }
+        WrappedKey { disk, key_generation, cipher: cipher(key_generation, &half.key), next }
     }
 
     /// The inverse of [`Self::wrap`].
     ///
     /// # Errors
     /// [`Unauthentic`] under the key of another epoch, and for changed bytes.
-    pub fn unwrap(&self, wrapped: &Wrapped) -> Result<ClusterHalf, Unauthentic> {
+    pub fn unwrap(&self, wrapped: &WrappedKey) -> Result<ClusterHalf, Unauthentic> {
         let (disk, generation) = (wrapped.disk, wrapped.key_generation);
         let key = |generation, cipher: &[u8]| {
             let plain = decrypt(&self.wrapping(disk, generation), [0; 12], &[], cipher)?;
@@ -178,32 +178,29 @@ pub struct Contribution {
     /// The speaker's.
     pub share: Secret<32>,
     /// Where it has found holders in this boot; itself among them.
-    pub seen: Seen,
+    pub seen: Sightings,
 }
 
 /// Where machines have been found.
-pub type Seen = BTreeMap<MachineId, Vec<Endpoint>>;
+pub type Sightings = BTreeMap<MachineId, Vec<Endpoint>>;
 
 /// The shares of one epoch that a waiting holder has: its own, and those that others contribute.
 #[derive(Debug)]
 pub struct Shares {
     epoch: Epoch,
-    wrapped: Wrapped,
+    wrapped: WrappedKey,
     points: BTreeMap<MachineId, Point>,
 }
 
-/// Why a share was not taken.
+/// A machine that holds no share of the epoch: its share is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotTaken {
-    /// The epoch knows no such holder.
-    #[error("machine {0} holds no share of this epoch")]
-    NoHolder(MachineId),
-}
+#[error("machine {0} holds no share of this epoch")]
+pub struct UnknownHolder(pub MachineId);
 
 impl Shares {
     /// None yet; `wrapped` is what the key is to open.
     #[must_use]
-    pub const fn new(epoch: Epoch, wrapped: Wrapped) -> Self {
+    pub const fn new(epoch: Epoch, wrapped: WrappedKey) -> Self {
         Self { epoch, wrapped, points: BTreeMap::new() }
     }
 
@@ -222,9 +219,9 @@ impl Shares {
     /// right ones is there. A wrong one does no harm: what opens is found among all that are there.
     ///
     /// # Errors
-    /// [`NotTaken`] from who holds none.
-    pub fn give(&mut self, holder: MachineId, share: Secret<32>) -> Result<Option<ClusterHalf>, NotTaken> {
-        let at = self.epoch.place(&holder).ok_or(NotTaken::NoHolder(holder))?;
+    /// [`UnknownHolder`] from who holds none.
+    pub fn give(&mut self, holder: MachineId, share: Secret<32>) -> Result<Option<ClusterHalf>, UnknownHolder> {
+        let at = self.epoch.place(&holder).ok_or(UnknownHolder(holder))?;
         self.points.insert(holder, Point { at, value: share });
         Ok(self.open(&holder))
     }
@@ -315,7 +312,7 @@ mod tests {
         assert!(give(&mut shares, 1, share(&epoch, 1)));
         assert_eq!(shares.given().copied().collect::<Vec<_>>(), [machine(1), machine(2)]);
         let stranger = shares.give(machine(4), share(&epoch, 1));
-        assert_eq!(stranger.err(), Some(NotTaken::NoHolder(machine(4))));
+        assert_eq!(stranger.err(), Some(UnknownHolder(machine(4))));
     }
 
     #[test]
@@ -343,9 +340,9 @@ mod tests {
         let mut changed = wrapped.cipher;
         changed[0] ^= 1;
         let others = [
-            Wrapped { disk: DiskUuid(Uuid([4; 16])), ..wrapped },
-            Wrapped { key_generation: 5, ..wrapped },
-            Wrapped { cipher: changed, ..wrapped },
+            WrappedKey { disk: DiskUuid(Uuid([4; 16])), ..wrapped },
+            WrappedKey { key_generation: 5, ..wrapped },
+            WrappedKey { cipher: changed, ..wrapped },
         ];
         for other in others {
             assert_eq!(key.unwrap(&other).err(), Some(Unauthentic));
@@ -364,10 +361,10 @@ mod tests {
         assert_eq!([3, 4, 5, 6].map(|it| both.includes(it)), [false, true, true, false]);
         assert_eq!([4, 5].map(|it| key.wrap(&half()).includes(it)), [true, false]);
         assert_eq!(both.cipher, key.wrap(&half()).cipher, "the older one is as it was");
-        let swapped = Wrapped { cipher: both.next.expect("both"), next: Some(both.cipher), ..both };
+        let swapped = WrappedKey { cipher: both.next.expect("both"), next: Some(both.cipher), ..both };
         let mut changed = both;
         changed.next.as_mut().expect("both")[0] ^= 1;
-        for other in [swapped, changed, Wrapped { next: Some(both.cipher), ..both }] {
+        for other in [swapped, changed, WrappedKey { next: Some(both.cipher), ..both }] {
             assert_eq!(key.unwrap(&other).err(), Some(Unauthentic));
         }
     }

@@ -1,7 +1,7 @@
 //! Opening and wrapping the volume key: the only way from two key halves and a header to what the kernel is given.
 //!
 //! ```text
-//! Copies ──open(local, cluster half, Expected)──► Opened { header, volume } ─┬─ commit ─► Header to write
+//! Copies ──open(local, cluster half, HeaderExpectation)──► OpenDisk { header, volume } ─┬─ commit ─► Header to write
 //!                                                                            └─ rotate ─► the same, under the next cluster key
 //!   policy first (disk, level, minimum), then which half is wrong, then AES-GCM over the whole header
 //! ```
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::derive::{decrypt, encrypt, equal, hkdf, secret};
 use crate::header::{Copies, Header, HeaderError, Lock, State, Suite};
 use crate::purpose::Purpose;
-use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealFailed, SealedToOwner};
+use crate::recovery::{self, Context, Kind, OwnerSealError, RecoveryPubKey, SealedToOwner};
 
 /// Holder of a disk. Part of the key that wraps the volume key, so a header opens nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Holder {
 
 /// Properties of the disk that the seal names: fixed before a byte of the header is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expected {
+pub struct HeaderExpectation {
     /// Holder of the disk.
     pub holder: Holder,
     /// Which disk it is.
@@ -63,7 +63,7 @@ impl ClusterHalf {
 
 /// An opened data partition: what the layers above it are made from.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenDisk {
     /// The header that opened.
     pub header: Header,
     /// The keys, as the level has them.
@@ -127,12 +127,12 @@ pub fn open(
     copies: &Copies,
     local: &LocalKey,
     cluster: Option<&ClusterHalf>,
-    expected: &Expected,
-) -> Result<Opened, OpenError> {
+    expected: &HeaderExpectation,
+) -> Result<OpenDisk, OpenError> {
     let mut first = None;
     for header in copies.latest_first() {
         match open_one(header, local, cluster, expected) {
-            Ok(volume) => return Ok(Opened { header: header.clone(), volume }),
+            Ok(volume) => return Ok(OpenDisk { header: header.clone(), volume }),
             Err(error @ OpenError::ClusterHalfMissing { .. }) => return Err(error),
             Err(error) => {
                 first.get_or_insert(error);
@@ -146,7 +146,7 @@ fn open_one(
     header: &Header,
     local: &LocalKey,
     cluster: Option<&ClusterHalf>,
-    expected: &Expected,
+    expected: &HeaderExpectation,
 ) -> Result<Volume, OpenError> {
     let (sealed, found) = (expected.disk, header.disk);
     if sealed != found {
@@ -180,7 +180,7 @@ pub struct DataKey(VolumeKey);
 
 /// Properties of a header beyond the key it wraps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrapping {
+pub struct HeaderFields {
     /// How far create came.
     pub state: State,
     /// Generation: one more than that of the header it replaces.
@@ -226,7 +226,7 @@ impl DataKey {
 
     /// A header that wraps this key under both halves.
     #[must_use]
-    pub fn wrap(&self, wrapping: &Wrapping, local: &LocalKey, cluster: &ClusterKey, holder: &Holder) -> Header {
+    pub fn wrap(&self, wrapping: &HeaderFields, local: &LocalKey, cluster: &ClusterKey, holder: &Holder) -> Header {
         let mut lock = Lock {
             suite: wrapping.suite,
             key_generation: wrapping.key_generation,
@@ -275,7 +275,7 @@ impl DataKey {
     }
 }
 
-impl Opened {
+impl OpenDisk {
     /// The header that replaces a provisional one once its seal is durable: committed, one generation on, a new salt.
     /// At level insecure there is no key to wrap, so halves and salt do not matter.
     ///
@@ -296,7 +296,7 @@ impl Opened {
         let (suite, key_generation, owner) = (lock.suite, lock.key_generation, lock.owner);
         let cluster = cluster.and_then(|half| half.of(key_generation));
         let cluster = cluster.ok_or(OpenError::ClusterHalfMissing { generation: key_generation })?;
-        let wrapping = Wrapping { state, generation, disk, suite, key_generation, salt, owner };
+        let wrapping = HeaderFields { state, generation, disk, suite, key_generation, salt, owner };
         Ok(key.wrap(&wrapping, local, cluster, holder))
     }
 
@@ -304,8 +304,8 @@ impl Opened {
     /// and the owner slot anew, which names the generation, too. None where there is no next one.
     ///
     /// # Errors
-    /// [`SealFailed`] when the owner's key does not take the volume key.
-    pub fn rotate(&self, rotation: &Rotation<'_>) -> Result<Option<Header>, SealFailed> {
+    /// [`OwnerSealError`] when the owner's key does not take the volume key.
+    pub fn rotate(&self, rotation: &Rotation<'_>) -> Result<Option<Header>, OwnerSealError> {
         let Rotation { local, half, holder, owner, generation, salt } = *rotation;
         let (Volume::Encrypted(key) | Volume::Authenticated(key), Some(lock)) = (&self.volume, &self.header.lock)
         else {
@@ -317,7 +317,7 @@ impl Opened {
         let Holder { cluster, machine } = *holder;
         let context = Context { kind: Kind::VolumeKey, cluster, machine, disk, key_generation };
         let owner = Some(recovery::seal(owner, &context, key.for_owner())?);
-        let wrapping = Wrapping { state, generation, disk, suite, key_generation, salt, owner };
+        let wrapping = HeaderFields { state, generation, disk, suite, key_generation, salt, owner };
         Ok(Some(key.wrap(&wrapping, local, next, holder)))
     }
 }
@@ -413,14 +413,14 @@ mod tests {
     #[test]
     fn another_machines_disk_and_another_clusters_do_not_open() {
         let copies = copies(&header(State::Committed, 2), &header(State::Committed, 2));
-        let result = |expected: &Expected| open(&copies, &local(), Some(&half(0x20)), expected).map(|_| ());
+        let result = |expected: &HeaderExpectation| open(&copies, &local(), Some(&half(0x20)), expected).map(|_| ());
         let machine = Holder { machine: MachineId([1; 16]), ..holder() };
-        assert_eq!(result(&Expected { holder: machine, ..expected() }), Err(OpenError::Changed));
+        assert_eq!(result(&HeaderExpectation { holder: machine, ..expected() }), Err(OpenError::Changed));
         let cluster = Holder { cluster: ClusterId([1; 16]), ..holder() };
-        assert_eq!(result(&Expected { holder: cluster, ..expected() }), Err(OpenError::Changed));
+        assert_eq!(result(&HeaderExpectation { holder: cluster, ..expected() }), Err(OpenError::Changed));
         let sealed = DiskUuid(Uuid([1; 16]));
         let other = Err(OpenError::OtherDisk { sealed, found: DISK });
-        assert_eq!(result(&Expected { disk: sealed, ..expected() }), other);
+        assert_eq!(result(&HeaderExpectation { disk: sealed, ..expected() }), other);
     }
 
     /// Proves: D1 D3
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(result(&Header { generation: 3, ..header.clone() }), Some(OpenError::Changed));
         assert_eq!(result(&edited(Lock { owner: None, ..*lock })), Some(OpenError::Changed));
         // The level that counts is the seal's also where the header would open.
-        let encrypted = Wrapping { suite: Suite::Encrypted, ..wrapping(State::Committed, 2) };
+        let encrypted = HeaderFields { suite: Suite::Encrypted, ..wrapping(State::Committed, 2) };
         let encrypted = data_key().wrap(&encrypted, &local(), &half(0x20).key, &holder());
         assert_eq!(result(&encrypted), level(Level::Encrypted));
     }
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(generation(&[0; HEADER_BYTES], &torn[..]), Err(OpenError::Header(HeaderError::Checksum)));
         assert_eq!(generation(&[0; HEADER_BYTES], &[0; HEADER_BYTES]), Err(OpenError::Blank));
         assert_eq!(generation(&new[..9], &[]), Err(OpenError::Header(HeaderError::Size)));
-        let refused = Expected { minimum: 3, ..expected() };
+        let refused = HeaderExpectation { minimum: 3, ..expected() };
         let copies = Copies::read(&new[..], &old[..]);
         let error = open(&copies, &local(), Some(&half(0x20)), &refused).err();
         assert_eq!(error, Some(OpenError::Older { found: 2, minimum: 3 }));
@@ -471,7 +471,7 @@ mod tests {
     /// Proves: D3 D13
     #[test]
     fn an_older_copy_is_no_substitute_where_a_half_is_missing() {
-        let rotated = Wrapping { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
+        let rotated = HeaderFields { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
         let rotated = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
         let older = header(State::Committed, 2);
         let result = |half: &ClusterHalf| {
@@ -501,7 +501,7 @@ mod tests {
     /// Proves: D13
     #[test]
     fn a_rotated_half_opens_its_header_and_the_old_one_does_not() {
-        let rotated = Wrapping { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
+        let rotated = HeaderFields { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
         let header = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
         assert!(DataKey::unwrap(&local(), &half(0x21).key, &header, &holder()).is_ok());
         let old = DataKey::unwrap(&local(), &half(0x20).key, &header, &holder());

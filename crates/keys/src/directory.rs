@@ -5,7 +5,7 @@
 //! message Signed      { bytes body = 1; bytes signature = 2; }        // ECDSA P-256, SHA-256, DER, by the CA
 //! message Directory   { bytes cluster_id = 1; uint64 version = 2; repeated Coordinator coordinators = 3; }
 //! message Coordinator { bytes machine_id = 1; repeated string endpoints = 2; }
-//! message Kept        { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; optional bytes word = 4; } // in a slot
+//! message KeptDirectory        { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; optional bytes word = 4; } // in a slot
 //! ```
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
@@ -61,9 +61,9 @@ pub enum DirectoryError {
 
 /// A directory that is about to be signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unsigned(Vec<u8>);
+pub struct UnsignedDirectory(Vec<u8>);
 
-impl Unsigned {
+impl UnsignedDirectory {
     /// Bytes that the CA signs: the label and the body.
     #[must_use]
     pub fn to_sign(&self) -> Vec<u8> {
@@ -88,7 +88,7 @@ impl Unsigned {
 /// Notes of the machine beside a directory in a slot. Nobody signed them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Notes<'a> {
-    /// See [`Kept::vouched`].
+    /// See [`KeptDirectory::vouched`].
     pub vouched: Option<u64>,
     /// The minimum above a directory that counts by the owner's word all the same.
     pub lowers: Option<&'a DirectoryMinimum>,
@@ -151,14 +151,14 @@ impl DirectoryMinimum {
 
 /// A directory as it lies in a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptDirectory {
     /// Signed by the cluster.
     pub directory: Directory,
     /// The highest version up to which the machine has heard from more than one side when it wrote the slot. Nobody signed that.
     pub vouched: Option<u64>,
 }
 
-impl Kept {
+impl KeptDirectory {
     /// Reads a slot's clear part; the rest as [`Directory::verify`].
     ///
     /// # Errors
@@ -175,7 +175,7 @@ impl Kept {
 impl Directory {
     /// Ready to be signed.
     #[must_use]
-    pub fn unsigned(&self) -> Unsigned {
+    pub fn unsigned(&self) -> UnsignedDirectory {
         let coordinators = self.coordinators.iter().map(|coordinator| CoordinatorWire {
             machine_id: coordinator.machine.0.to_vec(),
             endpoints: coordinator.endpoints.clone(),
@@ -185,7 +185,7 @@ impl Directory {
             version: self.version,
             coordinators: coordinators.collect(),
         };
-        Unsigned(wire.encode_to_vec())
+        UnsignedDirectory(wire.encode_to_vec())
     }
 
     /// The directory that was passed on, if the CA with this SubjectPublicKeyInfo (DER) signed it and it is not
@@ -243,7 +243,7 @@ const SIGNED: Message = Message {
 };
 
 const KEPT: Message = Message {
-    name: "Kept",
+    name: "KeptDirectory",
     fields: &[
         Field { number: 1, name: "body", kind: Kind::Bytes, rule: Rule::Required },
         Field { number: 2, name: "signature", kind: Kind::Bytes, rule: Rule::Required },
@@ -357,8 +357,8 @@ mod tests {
         for vouched in [None, Some(0), Some(3), Some(u64::MAX)] {
             let bytes = emit(1, &signed, Notes { vouched, lowers: None }).expect("fits");
             let clear = Slot::read(File::Directory, &bytes).expect("reads").clear().to_vec();
-            let read = Kept::verify(&clear, spki.as_ref(), 3).expect("signed");
-            assert_eq!(read, Kept { directory: directory.clone(), vouched });
+            let read = KeptDirectory::verify(&clear, spki.as_ref(), 3).expect("signed");
+            assert_eq!(read, KeptDirectory { directory: directory.clone(), vouched });
             let passed_on = Directory::verify(&clear, spki.as_ref(), 3);
             assert_eq!(passed_on.is_ok(), vouched.is_none(), "{passed_on:?}");
         }
@@ -386,7 +386,7 @@ mod tests {
         };
         let (before, given) = (slot(8, 99, None), slot(9, 7, Some(&its_own)));
         let clear = |slot: &[u8]| Slot::read(File::Directory, slot).expect("reads").clear().to_vec();
-        assert_eq!(Kept::verify(&clear(&given), spki.as_ref(), 7).map(|kept| kept.directory.version), Ok(7));
+        assert_eq!(KeptDirectory::verify(&clear(&given), spki.as_ref(), 7).map(|kept| kept.directory.version), Ok(7));
         assert!(Directory::verify(&clear(&given), spki.as_ref(), 7).is_err(), "the word is passed on to nobody");
         assert_eq!(its_own.beside([&before, &given]), 7);
         assert_eq!(its_own.duplicate().beside([&given, &slot(10, 8, Some(&its_own))]), 7, "the older of two");

@@ -16,12 +16,12 @@ use model::{
 };
 use prost::Message as _;
 
-use crate::activation::{Caller, Code, Connection, Waiting};
+use crate::activation::{BlankMachine, Caller, Code, Connection};
 use crate::assignment;
 use crate::attempt::{self, Attempt};
 use crate::binding::{Binding, TpmObject};
 use crate::cold_start::Epoch;
-use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
+use crate::data_key::{ClusterHalf, DataKey, HeaderExpectation, HeaderFields, Holder};
 use crate::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use crate::first_contact::{Transcript, prove};
 use crate::header::{Copies, Header, State, Suite};
@@ -65,8 +65,8 @@ pub(crate) fn data_key() -> DataKey {
     DataKey::fresh(VolumeKey(key(0x30)))
 }
 
-pub(crate) fn wrapping(state: State, generation: u64) -> Wrapping {
-    Wrapping {
+pub(crate) fn wrapping(state: State, generation: u64) -> HeaderFields {
+    HeaderFields {
         state,
         generation,
         disk: DISK,
@@ -81,8 +81,8 @@ pub(crate) fn header(state: State, generation: u64) -> Header {
     data_key().wrap(&wrapping(state, generation), &local(), &half(0x20).key, &holder())
 }
 
-pub(crate) fn expected() -> Expected {
-    Expected { holder: holder(), disk: DISK, level: Level::Authenticated, minimum: 1 }
+pub(crate) fn expected() -> HeaderExpectation {
+    HeaderExpectation { holder: holder(), disk: DISK, level: Level::Authenticated, minimum: 1 }
 }
 
 pub(crate) fn copies(first: &Header, second: &Header) -> Copies {
@@ -216,7 +216,7 @@ fn every_derivation_gives_its_known_answer() {
         })
         .expect("drawn")
     };
-    let machine = Waiting::new(code()).proof(&connection);
+    let machine = BlankMachine::new(code()).proof(&connection);
     row("activation, the code's text", code().to_text().as_bytes());
     row("activation, the machine's proof", &machine);
     let (code, config) = (code(), b"a signed config");

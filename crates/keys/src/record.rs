@@ -112,12 +112,12 @@ impl Record {
     /// has proof of: a record of any other machine or disk is not opened at all.
     ///
     /// # Errors
-    /// [`NotGiven`].
-    pub fn cluster_half(&self, private: &Secret<32>, asked: &Asked) -> Result<ClusterHalf, NotGiven> {
-        let Asked { holder, disk, generation } = *asked;
+    /// [`HalfError`].
+    pub fn cluster_half(&self, private: &Secret<32>, asked: &HalfRequest) -> Result<ClusterHalf, HalfError> {
+        let HalfRequest { holder, disk, generation } = *asked;
         let Context { kind, cluster, machine, disk: of, key_generation } = self.context;
         if (cluster, machine, of) != (holder.cluster, holder.machine, disk) {
-            return Err(NotGiven::Another);
+            return Err(HalfError::Another);
         }
         let key = match kind {
             Kind::MasterSecret => {
@@ -127,8 +127,8 @@ impl Record {
             Kind::ClusterKey if key_generation == generation => {
                 ClusterKey(recovery::open(private, &self.context, &self.sealed)?)
             }
-            Kind::ClusterKey => return Err(NotGiven::Generation { of: key_generation, asked: generation }),
-            Kind::VolumeKey => return Err(NotGiven::Kind),
+            Kind::ClusterKey => return Err(HalfError::Generation { of: key_generation, asked: generation }),
+            Kind::VolumeKey => return Err(HalfError::Kind),
         };
         Ok(ClusterHalf { key, disk, generation, next: None })
     }
@@ -136,7 +136,7 @@ impl Record {
 
 /// Which half is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct HalfRequest {
     /// Holder of the disk that asks.
     pub holder: Holder,
     /// For which disk.
@@ -147,7 +147,7 @@ pub struct Asked {
 
 /// Why a record gives no half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotGiven {
+pub enum HalfError {
     /// Somebody else's record.
     #[error("the record is of another machine, disk or cluster than the one that shows it")]
     Another,
@@ -211,13 +211,13 @@ mod tests {
         Secret::take(&mut [byte; 32])
     }
 
-    fn asked() -> Asked {
+    fn asked() -> HalfRequest {
         let holder = Holder { cluster: ClusterId([1; 16]), machine: MachineId([2; 16]) };
-        Asked { holder, disk: DiskUuid(Uuid([3; 16])), generation: 4 }
+        HalfRequest { holder, disk: DiskUuid(Uuid([3; 16])), generation: 4 }
     }
 
     fn record(kind: Kind, secret: u8) -> Record {
-        let Asked { holder: Holder { cluster, machine }, disk, generation } = asked();
+        let HalfRequest { holder: Holder { cluster, machine }, disk, generation } = asked();
         let context = Context { kind, cluster, machine, disk, key_generation: generation };
         let sealed = seal(&RecoveryPubKey::of(&owner(7)), &context, &owner(secret)).expect("seals");
         Record { context, sealed }
@@ -226,36 +226,36 @@ mod tests {
     /// Proves: K5 K6
     #[test]
     fn the_owner_alone_finds_the_half_in_either_kind_of_record() {
-        let Asked { holder, disk, generation } = asked();
+        let HalfRequest { holder, disk, generation } = asked();
         let half = |record: Record, private| record.cluster_half(&owner(private), &asked()).map(|half| half.key);
         let derived = cluster_key(&MasterSecret(owner(9)), holder.cluster, disk, generation);
         let master = record(Kind::MasterSecret, 9);
         assert_eq!(half(master, 7).expect("the owner's").expose(), derived.expose());
         assert_eq!(half(record(Kind::ClusterKey, 9), 7).expect("the owner's").expose(), &[9; 32]);
         for kind in [Kind::MasterSecret, Kind::ClusterKey] {
-            assert_eq!(half(record(kind, 9), 8).err(), Some(NotGiven::NotOurs(RecoveryOpenError)));
+            assert_eq!(half(record(kind, 9), 8).err(), Some(HalfError::NotOurs(RecoveryOpenError)));
         }
-        assert_eq!(half(record(Kind::VolumeKey, 9), 7).err(), Some(NotGiven::Kind));
+        assert_eq!(half(record(Kind::VolumeKey, 9), 7).err(), Some(HalfError::Kind));
     }
 
     /// A machine that shows another one's record is told nothing. Proves: K5
     #[test]
     fn a_record_opens_for_the_machine_and_disk_that_it_is_of() {
-        let Asked { holder, .. } = asked();
+        let HalfRequest { holder, .. } = asked();
         let others = [
-            Asked { holder: Holder { cluster: ClusterId([9; 16]), ..holder }, ..asked() },
-            Asked { holder: Holder { machine: MachineId([9; 16]), ..holder }, ..asked() },
-            Asked { disk: DiskUuid(Uuid([9; 16])), ..asked() },
+            HalfRequest { holder: Holder { cluster: ClusterId([9; 16]), ..holder }, ..asked() },
+            HalfRequest { holder: Holder { machine: MachineId([9; 16]), ..holder }, ..asked() },
+            HalfRequest { disk: DiskUuid(Uuid([9; 16])), ..asked() },
         ];
         for other in others {
             for kind in [Kind::MasterSecret, Kind::ClusterKey] {
                 let refused = record(kind, 9).cluster_half(&owner(7), &other).map(|_| ());
-                assert_eq!(refused, Err(NotGiven::Another));
+                assert_eq!(refused, Err(HalfError::Another));
             }
         }
-        let next = Asked { generation: 5, ..asked() };
+        let next = HalfRequest { generation: 5, ..asked() };
         let refused = record(Kind::ClusterKey, 9).cluster_half(&owner(7), &next).map(|_| ());
-        assert_eq!(refused, Err(NotGiven::Generation { of: 4, asked: 5 }));
+        assert_eq!(refused, Err(HalfError::Generation { of: 4, asked: 5 }));
         let derived = record(Kind::MasterSecret, 9).cluster_half(&owner(7), &next).expect("any generation follows");
         assert_eq!(derived.generation, 5);
     }
@@ -274,7 +274,7 @@ mod tests {
     fn the_newest_record_that_makes_sense_counts() {
         let file = |secret, generation| record(Kind::ClusterKey, secret).emit(generation).expect("fits");
         let (older, newer) = (file(1, 1), file(2, 2));
-        let Asked { disk, generation, .. } = asked();
+        let HalfRequest { disk, generation, .. } = asked();
         let read = |slots: [&[u8]; 2]| {
             Record::fitting(slots, disk, generation).map(|record| record.cluster_half(&owner(7), &asked()))
         };
@@ -288,7 +288,7 @@ mod tests {
     /// While a key rotates the two slots hold one of either generation. Proves: K5 D13
     #[test]
     fn the_record_of_the_generation_asked_for_counts_and_stays() {
-        let Asked { disk, generation, .. } = asked();
+        let HalfRequest { disk, generation, .. } = asked();
         let of = |key_generation| {
             let record = record(Kind::ClusterKey, 1);
             Record { context: Context { key_generation, ..record.context }, ..record }

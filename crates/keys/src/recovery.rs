@@ -139,7 +139,7 @@ pub struct SealedToOwner {
 /// Sealing to the owner's recovery key failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("seal to the owner's recovery key")]
-pub struct SealFailed;
+pub struct OwnerSealError;
 
 /// Opening failed: another private key, another context, or changed bytes; it cannot tell which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -149,14 +149,14 @@ pub struct RecoveryOpenError;
 /// Seals `plain` to the owner. Draws an ephemeral key from the system's random source.
 ///
 /// # Errors
-/// [`SealFailed`] when the random source or the key fails.
-pub fn seal(owner: &RecoveryPubKey, context: &Context, plain: &Secret<32>) -> Result<SealedToOwner, SealFailed> {
+/// [`OwnerSealError`] when the random source or the key fails.
+pub fn seal(owner: &RecoveryPubKey, context: &Context, plain: &Secret<32>) -> Result<SealedToOwner, OwnerSealError> {
     let public = HpkePublicKey(owner.0.to_vec());
     let (encapsulated, ciphertext) =
-        SUITE.seal(Purpose::Recovery.bytes(), &context.aad(), plain.expose(), &public).map_err(|_| SealFailed)?;
+        SUITE.seal(Purpose::Recovery.bytes(), &context.aad(), plain.expose(), &public).map_err(|_| OwnerSealError)?;
     Ok(SealedToOwner {
-        encapsulated: encapsulated.0.try_into().map_err(|_| SealFailed)?,
-        ciphertext: ciphertext.try_into().map_err(|_| SealFailed)?,
+        encapsulated: encapsulated.0.try_into().map_err(|_| OwnerSealError)?,
+        ciphertext: ciphertext.try_into().map_err(|_| OwnerSealError)?,
     })
 }
 

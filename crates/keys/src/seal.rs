@@ -29,7 +29,7 @@ use prost::Message as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
-use crate::data_key::{Expected, Holder};
+use crate::data_key::{HeaderExpectation, Holder};
 use crate::derive::{Unauthentic, hkdf, secret};
 use crate::directory::DirectoryMinimum;
 use crate::identity::{Identity, SigningKey, machine_id};
@@ -280,8 +280,8 @@ impl Body {
 
     /// Properties that the header of the seal's disk must have.
     #[must_use]
-    pub fn expected(&self) -> Expected {
-        Expected { holder: self.holder(), disk: self.disk, level: self.level, minimum: self.minimum_header }
+    pub fn expected(&self) -> HeaderExpectation {
+        HeaderExpectation { holder: self.holder(), disk: self.disk, level: self.level, minimum: self.minimum_header }
     }
 
     /// Reads the decrypted body of the machine of this name, strictly.

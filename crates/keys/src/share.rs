@@ -13,7 +13,7 @@ use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
 use model::{DiskUuid, LocalKey, MachineId, Secret, Uuid};
 use prost::Message as _;
 
-use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, Wrapped};
+use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, WrappedKey};
 use crate::data_key::Holder;
 use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret, sha256};
 use crate::purpose::Purpose;
@@ -25,7 +25,7 @@ pub struct Share {
     /// Which key it is a share of.
     pub epoch: Epoch,
     /// The machine's cluster key under that key.
-    pub wrapped: Wrapped,
+    pub wrapped: WrappedKey,
     /// The share itself, closed.
     pub closed: [u8; WRAPPED_BYTES],
 }
@@ -54,7 +54,7 @@ impl ShareKey {
     }
 
     /// Key for one share, so that none closes two: the same epoch has the same share.
-    fn of_one(&self, epoch: &Epoch, wrapped: &Wrapped) -> Secret<32> {
+    fn of_one(&self, epoch: &Epoch, wrapped: &WrappedKey) -> Secret<32> {
         let holders: Vec<u8> = epoch.holders().iter().flat_map(|id| id.0).collect();
         let length = u32::try_from(holders.len()).expect("few holders").to_be_bytes();
         let number = epoch.number().to_be_bytes();
@@ -108,7 +108,7 @@ impl Share {
     /// # Panics
     /// Never: a share has 32 bytes.
     #[must_use]
-    pub fn close(key: &ShareKey, epoch: Epoch, share: &Secret<32>, wrapped: Wrapped) -> Self {
+    pub fn close(key: &ShareKey, epoch: Epoch, share: &Secret<32>, wrapped: WrappedKey) -> Self {
         let closed = encrypt(&key.of_one(&epoch, &wrapped), [0; 12], &[], share.expose());
         Self { epoch, wrapped, closed: closed.try_into().expect("a share and a tag") }
     }
@@ -132,7 +132,7 @@ impl Share {
         let sized = |name, bytes: &[u8]| bytes.try_into().map_err(|_| ShareError::Size(name, bytes.len()));
         Ok(Self {
             epoch: Epoch::new(wire.epoch, holders(&wire.holders)?)?,
-            wrapped: Wrapped {
+            wrapped: WrappedKey {
                 disk: DiskUuid(Uuid(wire.disk.as_slice().try_into().map_err(|_| ShareError::Disk)?)),
                 key_generation: wire.key_generation,
                 cipher: sized("wrapped", &wire.wrapped)?,
@@ -215,7 +215,7 @@ mod tests {
     fn share_of(disk: u8, epoch: u32, held: u8) -> Share {
         let epoch = Epoch::new(epoch, [MachineId([1; 16])].into()).expect("an epoch");
         let (disk, cipher) = (DiskUuid(Uuid([disk; 16])), [0; WRAPPED_BYTES]);
-        let wrapped = Wrapped { disk, key_generation: 1, cipher, next: None };
+        let wrapped = WrappedKey { disk, key_generation: 1, cipher, next: None };
         Share::close(&share_key(6), epoch, &Secret::take(&mut [held; 32]), wrapped)
     }
 
@@ -249,10 +249,10 @@ mod tests {
         let changed = [
             Share { epoch: Epoch::new(2, [MachineId([1; 16])].into()).expect("an epoch"), ..whole.clone() },
             Share { epoch: two, ..whole.clone() },
-            Share { wrapped: Wrapped { disk: DiskUuid(Uuid([2; 16])), ..whole.wrapped }, ..whole.clone() },
-            Share { wrapped: Wrapped { key_generation: 2, ..whole.wrapped }, ..whole.clone() },
-            Share { wrapped: Wrapped { cipher: [1; WRAPPED_BYTES], ..whole.wrapped }, ..whole.clone() },
-            Share { wrapped: Wrapped { next: Some([0; WRAPPED_BYTES]), ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: WrappedKey { disk: DiskUuid(Uuid([2; 16])), ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: WrappedKey { key_generation: 2, ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: WrappedKey { cipher: [1; WRAPPED_BYTES], ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: WrappedKey { next: Some([0; WRAPPED_BYTES]), ..whole.wrapped }, ..whole.clone() },
             Share { closed, ..whole },
         ];
         for share in changed {
@@ -266,10 +266,10 @@ mod tests {
         let good = decode(&wire()).expect("a good share");
         assert_eq!(good.closed, [3; WRAPPED_BYTES]);
         let disk = DiskUuid(Uuid([4; 16]));
-        let wrapped = Wrapped { disk, key_generation: 5, cipher: [9; WRAPPED_BYTES], next: None };
+        let wrapped = WrappedKey { disk, key_generation: 5, cipher: [9; WRAPPED_BYTES], next: None };
         assert_eq!(good.wrapped, wrapped);
         let both = decode(&ShareWire { wrapped_next: Some(vec![8; WRAPPED_BYTES]), ..wire() }).expect("a good share");
-        assert_eq!(both.wrapped, Wrapped { next: Some([8; WRAPPED_BYTES]), ..wrapped });
+        assert_eq!(both.wrapped, WrappedKey { next: Some([8; WRAPPED_BYTES]), ..wrapped });
         let epoch = Epoch::new(6, [MachineId([7; 16]), MachineId([8; 16])].into());
         assert_eq!(Ok(good.epoch), epoch);
 

@@ -15,7 +15,7 @@ use cluster::record::UnixSeconds;
 use enrol::config::{self, Create, EnrolmentConfig, Intent, WithoutTpm};
 use keys::attempt::{self, Attempt};
 use keys::binding::{Binding, TpmObject};
-use keys::data_key::{ClusterHalf, DataKey, Expected, Holder, Volume, Wrapping, open};
+use keys::data_key::{ClusterHalf, DataKey, HeaderExpectation, HeaderFields, Holder, Volume, open};
 use keys::first_contact::{Transcript, prove};
 use keys::header::{Copies, State, Suite};
 use keys::identity::{self, SigningKey, cluster_key, machine_id};
@@ -126,7 +126,7 @@ fn a_secret_is_wiped_whatever_becomes_of_it() {
 #[test]
 fn the_keys_of_a_disk_leave_nothing_behind() {
     let holder = Holder { cluster: CLUSTER, machine: MachineId([3; 16]) };
-    let wrapping = Wrapping {
+    let wrapping = HeaderFields {
         state: State::Committed,
         generation: 2,
         disk: DISK,
@@ -141,7 +141,7 @@ fn the_keys_of_a_disk_leave_nothing_behind() {
         let bytes = key.wrap(&wrapping, &local, &cluster, &holder).to_bytes();
         drop((key.xts(), key.integrity(), key.journal()));
         let half = ClusterHalf { key: cluster, disk: DISK, generation: 1, next: None };
-        let expected = Expected { holder, disk: DISK, level: Level::Authenticated, minimum: 1 };
+        let expected = HeaderExpectation { holder, disk: DISK, level: Level::Authenticated, minimum: 1 };
         let opened = open(&Copies::read(&bytes[..], &bytes[..]), &local, Some(&half), &expected).expect("opens");
         let Volume::Authenticated(again) = &opened.volume else { panic!("authenticated") };
         assert_eq!(again.for_owner().expose(), &[BYTE; 32]);

@@ -1,7 +1,7 @@
 //! Directories that lie on a machine's ESP: which of the two slots are believed, which one counts, and how far a seal's minimum may
 //! follow them. Must never believe one that the cluster did not sign.
 
-use keys::directory::{Directory, DirectoryError, Kept};
+use keys::directory::{Directory, DirectoryError, KeptDirectory};
 use keys::two_slot::{File, Slot, Slots, TwoSlotFile};
 
 /// The newest directory of the two slots that the CA with this SubjectPublicKeyInfo (DER) signed and that is not below `minimum`;
@@ -12,8 +12,8 @@ use keys::two_slot::{File, Slot, Slots, TwoSlotFile};
 pub fn newest(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Result<Option<Directory>, DirectoryError> {
     let mut refused = None;
     for slot in TwoSlotFile::read(File::Directory, slots.bytes()).newest_first {
-        match Kept::verify(slot.clear(), ca_spki, minimum) {
-            Ok(Kept { directory, .. }) => return Ok(Some(directory)),
+        match KeptDirectory::verify(slot.clear(), ca_spki, minimum) {
+            Ok(KeptDirectory { directory, .. }) => return Ok(Some(directory)),
             Err(error) => {
                 refused.get_or_insert(error);
             }
@@ -27,7 +27,7 @@ pub fn newest(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Result<Option<Dire
 pub(crate) struct Believed {
     pub(crate) slot: usize,
     generation: u64,
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptDirectory,
 }
 
 /// Directories in the slots that the cluster of the CA with this SubjectPublicKeyInfo (DER) signed and the seal allows: the
@@ -35,7 +35,7 @@ pub(crate) struct Believed {
 pub(crate) fn believed(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Vec<Believed> {
     let read = |(at, bytes): (usize, &[u8])| {
         let slot = Slot::read(File::Directory, bytes).ok()?;
-        let kept = Kept::verify(slot.clear(), ca_spki, minimum).ok()?;
+        let kept = KeptDirectory::verify(slot.clear(), ca_spki, minimum).ok()?;
         Some(Believed { slot: at, generation: slot.generation, kept })
     };
     let mut believed: Vec<_> = slots.bytes().into_iter().enumerate().filter_map(read).collect();

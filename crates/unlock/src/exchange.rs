@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::directory::is_jump;
-use keys::cold_start::{Contribution, NotTaken, Seen, Shares};
+use keys::cold_start::{Contribution, Shares, Sightings, UnknownHolder};
 use keys::data_key::ClusterHalf;
 use keys::directory::{Directory, DirectoryError, DirectoryMinimum};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
@@ -171,9 +171,9 @@ pub struct ShareCollector {
     voter: ShareHolder,
     shares: BTreeMap<u32, Shares>,
     /// Endpoints of machines, as they said themselves, or where they came from.
-    heard: Seen,
+    heard: Sightings,
     /// Endpoints of machines, as others said.
-    hearsay: Seen,
+    hearsay: Sightings,
     /// Where coordinators are asked for the key, and what of it has not said yet that it has no leader.
     asks: BTreeSet<Endpoint>,
     unasked: BTreeSet<Endpoint>,
@@ -192,7 +192,7 @@ impl ShareCollector {
         let others = voter.coordinators().filter(|machine| *machine != voter.itself);
         let asks: BTreeSet<_> = others.flat_map(|machine| voter.listed(machine)).collect();
         let unasked = asks.clone();
-        let (heard, hearsay) = (Seen::new(), Seen::new());
+        let (heard, hearsay) = (Sightings::new(), Sightings::new());
         (!shares.is_empty()).then(|| Self { voter, shares, heard, hearsay, asks, unasked })
     }
 
@@ -277,15 +277,14 @@ impl ShareCollector {
         let Contribution { epoch, share, seen } = given;
         self.voter.share_for(machine, epoch)?;
         let shares = self.shares.get_mut(&epoch).ok_or(ExchangeError::NoSuchEpoch(epoch))?;
-        let half = shares
-            .give(machine, share)
-            .map_err(|NotTaken::NoHolder(machine)| ExchangeError::NoHolder { machine, epoch })?;
+        let half =
+            shares.give(machine, share).map_err(|UnknownHolder(machine)| ExchangeError::NoHolder { machine, epoch })?;
         self.learn(machine, source, seen);
         Ok(half)
     }
 
     /// Learns endpoints of voters only, and so few of each: whatever is said, it stays small.
-    fn learn(&mut self, machine: MachineId, source: Option<Endpoint>, seen: Seen) {
+    fn learn(&mut self, machine: MachineId, source: Option<Endpoint>, seen: Sightings) {
         for (of, endpoints) in seen {
             if of == machine {
                 self.heard.insert(machine, bounded(endpoints));

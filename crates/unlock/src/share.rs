@@ -2,7 +2,7 @@
 //! erased once the epoch stands that follows. Must never write over the newest share of the epoch that stands.
 
 use cluster::epochs::Holding;
-use keys::cold_start::{Epoch, NotTaken, Shares, Wrapped};
+use keys::cold_start::{Epoch, Shares, UnknownHolder, WrappedKey};
 use keys::data_key::{ClusterHalf, Holder};
 use keys::derive::Unauthentic;
 use keys::identity::cluster_key;
@@ -14,7 +14,7 @@ use model::{DiskUuid, MachineId, MasterSecret, Secret};
 #[derive(Debug)]
 pub struct OpenShare {
     pub(crate) epoch: Epoch,
-    pub(crate) wrapped: Wrapped,
+    pub(crate) wrapped: WrappedKey,
     pub(crate) value: Secret<32>,
 }
 
@@ -22,8 +22,8 @@ impl OpenShare {
     /// The half that this share gives by itself to the machine whose it is: none where others hold shares of its epoch, too.
     ///
     /// # Errors
-    /// [`NotTaken`] where it is no share of that machine's.
-    pub fn alone(&self, machine: MachineId) -> Result<Option<ClusterHalf>, NotTaken> {
+    /// [`UnknownHolder`] where it is no share of that machine's.
+    pub fn alone(&self, machine: MachineId) -> Result<Option<ClusterHalf>, UnknownHolder> {
         Shares::new(self.epoch.clone(), self.wrapped).give(machine, self.value.duplicate())
     }
 

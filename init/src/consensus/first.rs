@@ -4,7 +4,7 @@
 use cluster::desired::Desired;
 use cluster::record::{Admission, Cluster, Endpoints, Generations, Machine, Policy, Times, UnixSeconds};
 use cluster::request::{Creation, Request};
-use enrol::member::Recorded;
+use enrol::member::RecordedFacts;
 use keys::endpoint::Endpoint;
 use keys::recovery::RecoveryPubKey;
 use model::{ClusterId, MachineId, MachinePubKey, NodeName, VpnPubKey};
@@ -24,7 +24,7 @@ pub(crate) struct First {
     cluster: ClusterId,
     desired: Desired,
     vpn_key: VpnPubKey,
-    recorded: Recorded,
+    recorded: RecordedFacts,
     recovery_key: RecoveryPubKey,
     facts: Facts,
     /// It created the cluster; nobody else writes the first records.
@@ -64,7 +64,7 @@ impl First {
             cluster: ClusterId([1; 16]),
             desired: super::fixture::desired(9),
             vpn_key: VpnPubKey([9; 32]),
-            recorded: Recorded {
+            recorded: RecordedFacts {
                 disk: DiskUuid(Uuid([9; 16])),
                 level: Level::Encrypted,
                 key_generation: 1,
@@ -98,7 +98,7 @@ impl First {
 
     /// The cluster with its first machine, at Unix time `now`.
     pub(super) fn creation(&self, now: u64) -> Creation {
-        let Recorded { disk, level, key_generation, storage_key_name } = self.recorded.clone();
+        let RecordedFacts { disk, level, key_generation, storage_key_name } = self.recorded.clone();
         let Desired { assignment, prefixes, owners, standing, cold_start, .. } = self.desired.clone();
         let (now, boot) = (UnixSeconds(now), self.facts.boot());
         let cluster = Cluster {

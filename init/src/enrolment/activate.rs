@@ -5,15 +5,15 @@
 use std::sync::{Arc, Mutex};
 
 use api::HandedIn;
-use enrol::asking::{Answer, Refused};
-use keys::activation::{self, Code, Connection, Proof, Tries, Verdict, Waiting};
+use enrol::asking::{Answer, AnswerError};
+use keys::activation::{self, BlankMachine, Code, Connection, Proof, Tries, Verdict};
 use tokio::sync::{mpsc, watch};
 
 use super::recover::{Told, tell};
 use crate::runtime::lock;
 
 /// A machine that waits with a code; none where it is not blank.
-type Blank = Option<Arc<Mutex<Waiting>>>;
+type Blank = Option<Arc<Mutex<BlankMachine>>>;
 
 /// Why a config is not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -23,10 +23,10 @@ pub(crate) enum NotActivated {
     NotBlank,
     /// Whoever handed it in does not know the code, or was not the first.
     #[error(transparent)]
-    HandedIn(#[from] activation::Refused),
+    HandedIn(#[from] activation::HandInError),
     /// The config itself.
     #[error(transparent)]
-    Config(#[from] Refused),
+    Config(#[from] AnswerError),
 }
 
 /// What the machine waits with, as its own end sees it.
@@ -41,7 +41,7 @@ impl Shown {
 
     /// The machine waits for whoever knows this code.
     pub(super) fn begin(&self, code: Code) {
-        self.0.send_replace(Some(Arc::new(Mutex::new(Waiting::new(code)))));
+        self.0.send_replace(Some(Arc::new(Mutex::new(BlankMachine::new(code)))));
     }
 
     /// It waits no more.
@@ -100,7 +100,7 @@ impl Activation {
 
 /// A config that is looked at. Others' are, too, once it is gone: also where its caller left before the answer.
 struct Judging<'a> {
-    waiting: &'a Mutex<Waiting>,
+    waiting: &'a Mutex<BlankMachine>,
     verdict: Verdict,
 }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     /// The machine's own end: what it says of the next config.
-    async fn says(answers: &mut mpsc::Receiver<Told>, word: Result<(), Refused>) {
+    async fn says(answers: &mut mpsc::Receiver<Told>, word: Result<(), AnswerError>) {
         let told = answers.recv().await.expect("somebody hands one in");
         assert!(matches!(told.answer, Answer::Config(_)));
         let _or_the_caller_left = told.outcome.expect("somebody wants to know").send(word);
@@ -164,19 +164,19 @@ mod tests {
         let way = shown.way(answers);
         assert!(matches!(way.proof(&HERE), Err(NotActivated::NotBlank)));
         shown.begin(code());
-        let refused = Refused::Config(ConfigError::Signature);
+        let refused = AnswerError::Config(ConfigError::Signature);
         let (first, ()) = tokio::join!(hand_in(&way), says(&mut heard, Err(refused)));
         assert!(matches!(first, Err(NotActivated::Config(why)) if why == refused), "{first:?}");
         let second = async {
             tokio::task::yield_now().await;
             let late = hand_in(&way).await;
-            assert!(matches!(late, Err(NotActivated::HandedIn(activation::Refused::Underway))), "{late:?}");
+            assert!(matches!(late, Err(NotActivated::HandedIn(activation::HandInError::Underway))), "{late:?}");
             says(&mut heard, Ok(())).await;
         };
         let (first, ()) = tokio::join!(hand_in(&way), second);
         assert!(first.is_ok(), "{first:?}");
         let late = hand_in(&way).await;
-        assert!(matches!(late, Err(NotActivated::HandedIn(activation::Refused::Taken))), "{late:?}");
+        assert!(matches!(late, Err(NotActivated::HandedIn(activation::HandInError::Taken))), "{late:?}");
         let late = handed_in(&way);
         shown.over();
         let late = way.hand_in(&HERE, &Mutex::default(), late).await;

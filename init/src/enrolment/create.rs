@@ -7,7 +7,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use enrol::create::Creation;
 use enrol::create::{Material, SignedDirectory};
-use enrol::making::{Issued, PrepareError};
+use enrol::making::{IssuedCertificates, PrepareError};
 use enrol::member::Membership;
 use enrol::plan::Plan;
 use keys::identity::{cluster_id, machine_id};
@@ -73,7 +73,7 @@ pub(super) fn make(
     // Whoever creates a cluster coordinates it, whatever else it does.
     let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
     let certificate = authorities.cairn.issue(&profile, &PublicKey::from_ed25519(public), time)?;
-    let issued = Issued {
+    let issued = IssuedCertificates {
         ca_spki,
         ca_certificate: authorities.cairn.certificate().to_vec(),
         machine_certificate: certificate.to_vec(),
@@ -119,11 +119,11 @@ pub(super) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use enrol::asking::Given;
+    use enrol::asking::GivenAnswers;
     use enrol::config::{Create, EnrolmentConfig, Intent, WithoutTpm};
     use enrol::files::Files;
-    use enrol::found::{Decision, Found, Inputs, decide};
-    use enrol::opening::Opening;
+    use enrol::found::{Decision, Findings, Inputs, decide};
+    use enrol::opening::OpenableDisk;
     use enrol::plan::Performer;
     use enrol::step::{Effect, HeaderCopy, Step};
     use keys::header::{Copies, HEADER_BYTES};
@@ -210,9 +210,9 @@ mod tests {
             Self { files, header: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]], performed: Vec::new() }
         }
 
-        fn found(&self) -> Found {
+        fn found(&self) -> Findings {
             let header = &Copies::read(&self.header[0], &self.header[1]);
-            let given = Given::default();
+            let given = GivenAnswers::default();
             decide::<Tpm>(Inputs { files: &self.files, header, boot_class: BootClass::Direct, given }, Ok(None))
         }
 
@@ -226,7 +226,7 @@ mod tests {
             membership
         }
 
-        fn opening(&self) -> Opening {
+        fn opening(&self) -> OpenableDisk {
             let found = self.found();
             let Decision::Open(opening) = found.decision else { panic!("sealed and committed: {found:?}") };
             *opening

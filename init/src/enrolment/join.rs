@@ -5,8 +5,8 @@ use api::wire;
 use cluster::record::BadRecord;
 use cluster::redeem::{Answer, MOST_ANSWER_BYTES};
 use enrol::join::pace::Round;
-use enrol::join::{About, Admission, Asker, NotAccepted};
-use enrol::making::Issued;
+use enrol::join::{About, Admission, Asker, OfferError};
+use enrol::making::IssuedCertificates;
 use keys::endpoint::Endpoint;
 use keys::ticket::EXPORTER_LABEL;
 use pki::server_auth::verify_member;
@@ -34,7 +34,7 @@ enum NotLetIn {
     Certificates(Endpoint, #[source] VerifyError),
     /// It does not fit this machine.
     #[error("the answer of {0} is not taken")]
-    NotAccepted(Endpoint, #[source] NotAccepted),
+    NotAccepted(Endpoint, #[source] OfferError),
 }
 
 impl Ends for NotLetIn {
@@ -69,13 +69,13 @@ async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Admiss
 }
 
 /// What an answer's certificates are for: the machine's own key, under the ticket's pin.
-fn issued(asker: &Asker, answer: &Answer) -> Result<Issued, VerifyError> {
+fn issued(asker: &Asker, answer: &Answer) -> Result<IssuedCertificates, VerifyError> {
     let leaf = CertificateDer::from(answer.certificate.as_slice());
     let authority = CertificateDer::from(answer.ca_certificate.as_slice());
     let (ticket, key) = (asker.ticket(), PublicKey::from_ed25519(asker.identity().public()));
     verify_member(&leaf, &authority, ticket.cluster, SpkiPin(ticket.ca_spki), &key)?;
     let ca = pki::public_key_of(&authority).map_err(|_| VerifyError::OtherKey)?;
-    Ok(Issued {
+    Ok(IssuedCertificates {
         ca_spki: ca.spki(),
         ca_certificate: answer.ca_certificate.clone(),
         machine_certificate: answer.certificate.clone(),

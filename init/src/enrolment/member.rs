@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::desired::Desired;
-use enrol::member::{Membership, Recorded};
+use enrol::member::{Membership, RecordedFacts};
 use keys::data_key::Holder;
 use keys::identity::Identity;
 use keys::recovery::RecoveryPubKey;
@@ -48,7 +48,7 @@ pub(crate) struct Member {
     /// Key that its recovery record is sealed to.
     pub(crate) recovery_key: RecoveryPubKey,
     /// What its seal says for the cluster's records.
-    pub(crate) recorded: Recorded,
+    pub(crate) recorded: RecordedFacts,
     /// What keeps its directory.
     pub(crate) renewing: Renewing,
     /// What it holds of the cold-start key.

@@ -2,7 +2,7 @@
 //! it is given a half, or a directory by which it finds its cluster; a machine that runs is given the latter, too. Opens no record, and
 //! leaves it to `enrol` whether what is given fits.
 
-use enrol::asking::{Answer, Refused};
+use enrol::asking::{Answer, AnswerError};
 use keys::record::Record;
 use model::DiskUuid;
 use pki::CertificateDer;
@@ -15,7 +15,7 @@ use super::Directories;
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) answer: Answer,
-    pub(super) outcome: Option<oneshot::Sender<Result<(), Refused>>>,
+    pub(super) outcome: Option<oneshot::Sender<Result<(), AnswerError>>>,
 }
 
 /// Tells a machine an answer, and returns its word on it; none when it did not hear, because it `went_on` with another.
@@ -23,7 +23,7 @@ pub(super) async fn tell<T>(
     answers: &mpsc::Sender<Told>,
     answer: Answer,
     went_on: impl Future<Output = T>,
-) -> Option<Result<(), Refused>> {
+) -> Option<Result<(), AnswerError>> {
     let (outcome, mut told) = oneshot::channel();
     let answer = Told { answer, outcome: Some(outcome) };
     let given = async {
@@ -73,7 +73,7 @@ pub(crate) enum NotGiven {
     NoAuthority,
     /// Not this one.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] AnswerError),
 }
 
 /// The owner's way to a machine that waits, or goes by a directory that it should not.
@@ -154,12 +154,12 @@ mod tests {
         let rescue = Rescue::new(needs, answers, Directories::default());
         assert!(matches!(rescue.give(half()).await, Err(NotGiven::NotWaiting)));
         waits.send_replace(Some(needs_a_half()));
-        let says = |says: Result<(), Refused>| {
+        let says = |says: Result<(), AnswerError>| {
             let told = heard.try_recv().expect("it was given");
             assert!(matches!(told.answer, Answer::Half(half) if half.disk == DISK));
             told.outcome.expect("somebody wants to know").send(says).expect("and waits for it");
         };
-        let words = [Err(Refused::ClusterHalf(OpenError::ClusterHalf)), Ok(())];
+        let words = [Err(AnswerError::ClusterHalf(OpenError::ClusterHalf)), Ok(())];
         let mut says = says;
         for word in words {
             let given = async {
@@ -189,7 +189,7 @@ mod tests {
         waits.send_replace(Some(Needs { ca_spki: None, ..needs_a_half() }));
         assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NoAuthority.to_string());
         waits.send_replace(Some(needs_a_half()));
-        for word in [Err(Refused::NotWritten), Ok(())] {
+        for word in [Err(AnswerError::NotWritten), Ok(())] {
             let answered = async {
                 let told: Told = heard.recv().await.expect("it was given");
                 let Answer::Directory { signed, ca_spki } = told.answer else { panic!("{:?}", told.answer) };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use enrol::asking::Refused;
+use enrol::asking::AnswerError;
 use enrol::member::Membership;
 use keys::directory::{Directory, DirectoryMinimum};
 use keys::identity::Identity;
@@ -38,7 +38,7 @@ pub(crate) struct Directories {
 #[derive(Debug)]
 struct Given {
     signed: Vec<u8>,
-    outcome: oneshot::Sender<Result<(), Refused>>,
+    outcome: oneshot::Sender<Result<(), AnswerError>>,
 }
 
 impl Directories {
@@ -106,11 +106,11 @@ impl Directories {
                                 Ok(())
                             }
                             Err(error) => {
-                                let _or_nobody_listens = outcome.send(Err(Refused::NotWritten));
+                                let _or_nobody_listens = outcome.send(Err(AnswerError::NotWritten));
                                 return Err(error.into());
                             }
                         },
-                        Err(error) => Err(Refused::Directory(error)),
+                        Err(error) => Err(AnswerError::Directory(error)),
                     };
                     let _or_nobody_listens = outcome.send(word);
                 }
@@ -291,7 +291,8 @@ mod tests {
             *forged.last_mut().expect("it is signed") ^= 1;
             let signature = RenewError::Directory(DirectoryError::Signature);
             let refused = kept.directories.give(forged).await;
-            let by_name = |why: &NotGiven| matches!(why, NotGiven::Refused(Refused::Directory(it)) if *it == signature);
+            let by_name =
+                |why: &NotGiven| matches!(why, NotGiven::Refused(AnswerError::Directory(it)) if *it == signature);
             assert!(refused.as_ref().is_err_and(by_name), "{refused:?}");
             kept.directories.give(kept.signed(7)).await.expect("the cluster signed it");
             kept.written(&[LIE + 1, 7]).await;
@@ -303,7 +304,7 @@ mod tests {
             kept.directories.give(kept.signed(6)).await
         };
         let (ended, given) = tokio::join!(kept.keep(), tells);
-        assert!(matches!(given, Err(NotGiven::Refused(Refused::NotWritten))), "{given:?}");
+        assert!(matches!(given, Err(NotGiven::Refused(AnswerError::NotWritten))), "{given:?}");
         assert!(matches!(ended, Err(Error::Esp(_))), "what keeps it begins anew, by what lies there: {ended:?}");
         let gone = kept.directories.give(kept.signed(7)).await;
         assert!(matches!(gone, Err(NotGiven::NotKept)), "{gone:?}");

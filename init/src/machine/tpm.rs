@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
 use attest::{BrokenFirmware, CapOf, Guarded, Name, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs};
-use enrol::keeper::{Keeper, Locked, NotReleased};
+use enrol::keeper::{Keeper, ReleaseError, SealLock};
 use keys::binding::TpmObject;
 use keys::data_key::Holder;
 use keys::derive::Unauthentic;
@@ -176,24 +176,24 @@ impl Keeper for Tpm {
         })
     }
 
-    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased<Error>> {
+    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, ReleaseError<Error>> {
         use attest::UnsealError;
         if object.pcrs != self.measured.selection() {
-            return Err(NotReleased::Locked(Locked::Pcrs));
+            return Err(ReleaseError::Locked(SealLock::Pcrs));
         }
         let Ok(storage_key) = Name::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
         let (public, private) = (object.public.clone(), object.private.clone());
         let sealed = SealedObject { public, private, storage_key };
         self.tpm.unseal(&sealed, self.measured.selection()).map_err(|error| match error {
-            UnsealError::PcrMismatch => NotReleased::Locked(Locked::Pcrs),
-            UnsealError::OtherTpm => NotReleased::Locked(Locked::OtherTpm),
+            UnsealError::PcrMismatch => ReleaseError::Locked(SealLock::Pcrs),
+            UnsealError::OtherTpm => ReleaseError::Locked(SealLock::OtherTpm),
             UnsealError::Damaged => damaged(),
-            UnsealError::Lockout | UnsealError::Tpm(_) => NotReleased::Failed(Error::Unseal(error)),
+            UnsealError::Lockout | UnsealError::Tpm(_) => ReleaseError::Failed(Error::Unseal(error)),
         })
     }
 }
 
 /// A blob that no TPM made is told like a body that does not open: somebody changed the file.
-const fn damaged() -> NotReleased<Error> {
-    NotReleased::Locked(Locked::Body(SealError::Root(Unauthentic)))
+const fn damaged() -> ReleaseError<Error> {
+    ReleaseError::Locked(SealLock::Body(SealError::Root(Unauthentic)))
 }

@@ -21,7 +21,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrol::found::Found;
+use enrol::found::Findings;
 use enrol::plan::Capped;
 use keys::identity::Identity;
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
@@ -95,7 +95,7 @@ impl PublicApi {
         shown: BoardReader,
         children: &Children,
         tree: &Services,
-        found: &Found,
+        found: &Findings,
         ways: Ways,
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
@@ -139,7 +139,7 @@ impl PublicApi {
     ///
     /// # Errors
     /// As [`Self::prove`].
-    pub(crate) fn know(&self, found: &Found) -> Result<(), Error> {
+    pub(crate) fn know(&self, found: &Findings) -> Result<(), Error> {
         found.seal().map_or(Ok(()), |seal| self.prove(&seal.body.identity, &[seal.body.owner_pub_key]))?;
         if let Some(reason) = found.refused() {
             self.context.first_contact(Claimable::Never(reason));

@@ -299,7 +299,7 @@ mod tests {
 
     use ::enrol::config::{Intent, read};
     use clap::Parser;
-    use keys::activation::Waiting;
+    use keys::activation::BlankMachine;
     use keys::identity::SigningKey;
     use model::{ClusterId, ConfigDigest, Secret};
     use tokio::time::sleep;
@@ -326,7 +326,7 @@ mod tests {
     async fn with_a_blank_machine(byte: u8) -> (tempfile::TempDir, Context, Fake, Fake) {
         let (root, context, owner) = home::begun();
         let coordinator = Fake::start(1, owner.clone(), Answer::NotYet).await;
-        let blank = Fake::start(2, owner, Answer::Blank(Mutex::new(Waiting::new(code(byte))))).await;
+        let blank = Fake::start(2, owner, Answer::Blank(Mutex::new(BlankMachine::new(code(byte))))).await;
         let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
         record.meet(coordinator.pins());
         record.machines_mut()[0].address = Some(coordinator.address.to_string());

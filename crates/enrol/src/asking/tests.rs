@@ -1,28 +1,28 @@
 //! Waiting machines in memory: what they ask for, which answers they take, and that they then go on.
 
-use keys::cold_start::{Contribution, Epoch, Seen};
+use keys::cold_start::{Contribution, Epoch, Sightings};
 use keys::directory::{self, Coordinator, Directory, DirectoryError, Notes};
 use keys::identity::cluster_id;
-use keys::record::{Asked, NotGiven};
+use keys::record::{HalfError, HalfRequest};
 use keys::share::Share;
 use keys::two_slot::{File, SLOT_BYTES};
 use model::{ClusterKey, Level, MachineId, MasterSecret};
 use unlock::renewal::{Giver, HearError};
 
 use super::*;
-use crate::config::{Unserved, WithoutTpm};
+use crate::config::{PolicyError, WithoutTpm};
 use crate::fixture::{ca, secret};
-use crate::found::{Decision, Found};
+use crate::found::{Decision, Findings};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
 /// A machine that found this begins to wait.
-fn waiting(found: &Found) -> (Asking<'_>, Effect) {
+fn waiting(found: &Findings) -> (WaitingMachine<'_>, Effect) {
     let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
-    Asking::start(wait, seal.as_deref())
+    WaitingMachine::start(wait, seal.as_deref())
 }
 
 /// A member that found that it has no key.
-fn locked(found: &Found) -> LockedMember<'_> {
+fn locked(found: &Findings) -> LockedMember<'_> {
     let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
     wait.locked_member(seal.as_deref()).expect("it waits for its key")
 }
@@ -34,7 +34,7 @@ fn joined() -> World {
     world
 }
 
-fn asks(found: &Found) -> Result<Vec<String>, DirectoryError> {
+fn asks(found: &Findings) -> Result<Vec<String>, DirectoryError> {
     locked(found).coordinators(&ca().spki).map(|asked| keys::endpoint::texts(&asked))
 }
 
@@ -54,7 +54,7 @@ fn without_its_share() -> (World, ClusterKey, DiskUuid) {
 
 /// Proves: D2 S7
 #[test]
-fn a_machine_that_awaits_its_keys_goes_on_with_the_right_half_only() {
+fn a_machine_without_its_key_goes_on_with_the_right_half_only() {
     let (mut world, key, disk) = without_its_share();
     let found = world.found();
     let (mut asking, asks) = waiting(&found);
@@ -63,22 +63,22 @@ fn a_machine_that_awaits_its_keys_goes_on_with_the_right_half_only() {
     let half = |key, generation| Answer::half(key, disk, generation);
     let wrong = ClusterKey(secret(0x99));
     let refused = asking.answered(half(wrong, 1));
-    assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
+    assert!(matches!(refused, Effect::Report(AnswerError::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
     let other = asking.answered(half(ClusterKey(key.0.duplicate()), 2));
-    assert!(matches!(other, Effect::Report(Refused::ClusterHalf(_))), "{other:?}");
+    assert!(matches!(other, Effect::Report(AnswerError::ClusterHalf(_))), "{other:?}");
 
     let resumed = asking.answered(half(key, 1));
     let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
     assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
     let late = asking.answered(Answer::Retry);
-    assert!(matches!(late, Effect::Report(Refused::NotAsked)), "it waits no more: {late:?}");
+    assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "it waits no more: {late:?}");
 }
 
 /// Under policy `manual`, and where the share of a machine is lost, or is one of another key.
 ///
 /// Proves: K5 K6
 #[test]
-fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows() {
+fn the_owner_opens_by_the_record_what_nothing_else_opens() {
     let created = |mut world: World| {
         assert!(matches!(world.boot(None), Ended::Running(_)));
         world
@@ -90,14 +90,15 @@ fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows(
         let found = world.found();
         let member = locked(&found);
         let record = *member.record().expect("it lies on the ESP");
-        let asked = Asked { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
+        let asked =
+            HalfRequest { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
         let (mut asking, _) = waiting(&found);
         let stranger = record.cluster_half(&secret(0x99), &asked).map(|_| ());
-        assert!(matches!(stranger, Err(NotGiven::NotOurs(_))), "{stranger:?}");
+        assert!(matches!(stranger, Err(HalfError::NotOurs(_))), "{stranger:?}");
         let right = || record.cluster_half(&secret(2), &asked).expect("it is the owner's");
         let wrong = ClusterHalf { key: ClusterKey(secret(0x99)), ..right() };
         let refused = asking.answered(Answer::Half(wrong));
-        assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
+        assert!(matches!(refused, Effect::Report(AnswerError::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
         let resumed = asking.answered(Answer::Half(right()));
         let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
         world.store.admitted.clear();
@@ -106,12 +107,12 @@ fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows(
     }
 }
 
-/// Answers are gone with the power, and what came of them is not: with the same config a join goes on as the same machine, for
+/// GivenAnswers are gone with the power, and what came of them is not: with the same config a join goes on as the same machine, for
 /// which a ticket of one use is enough.
 ///
 /// Proves: D4 D14 N1 S2
 #[test]
-fn a_blank_machine_that_is_activated_creates_or_joins_and_a_cut_ends_in_a_machine_or_another_activation() {
+fn an_activated_machine_creates_or_joins_wherever_it_is_cut() {
     let made = [World::flashed, World::invited];
     for (made, after) in made.into_iter().flat_map(|made| (0..24).map(move |after| (made, after))) {
         let mut world = made(Level::Authenticated, Some(Chip::default()));
@@ -121,7 +122,7 @@ fn a_blank_machine_that_is_activated_creates_or_joins_and_a_cut_ends_in_a_machin
             let (mut asking, first) = waiting(&found);
             assert!(matches!(first, Effect::Ask(Question::Config)), "{first:?}");
             let garbage = asking.answered(Answer::Config(Zeroizing::new(b"garbage".to_vec())));
-            assert!(matches!(garbage, Effect::Report(Refused::Config(_))), "{garbage:?}");
+            assert!(matches!(garbage, Effect::Report(AnswerError::Config(_))), "{garbage:?}");
             let resumed = asking.answered(Answer::Config(config.clone()));
             let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
             given
@@ -145,11 +146,11 @@ fn a_blank_machine_that_is_activated_creates_or_joins_and_a_cut_ends_in_a_machin
     }
 }
 
-/// Refused configs are answered with the reason, and the machine waits on as it was.
+/// AnswerError configs are answered with the reason, and the machine waits on as it was.
 ///
 /// Proves: N1 S1
 #[test]
-fn a_config_that_this_machine_cannot_serve_is_refused_before_anything_is_decided_by_it() {
+fn a_config_that_this_machine_cannot_serve_is_refused_at_once() {
     let config = |without_tpm| {
         let config = crate::fixture::config(Level::Encrypted, without_tpm);
         config.sign(&crate::fixture::owner()).expect("a good config")
@@ -159,17 +160,17 @@ fn a_config_that_this_machine_cannot_serve_is_refused_before_anything_is_decided
     let found = world.found();
     let (mut asking, _) = waiting(&found);
     let refused = asking.answered(Answer::Config(config(WithoutTpm::Refuse)));
-    let Effect::Report(Refused::Config(why)) = refused else { panic!("{refused:?}") };
-    assert_eq!(why, ConfigError::from(Unserved::NoTpm));
+    let Effect::Report(AnswerError::Config(why)) = refused else { panic!("{refused:?}") };
+    assert_eq!(why, ConfigError::from(PolicyError::NoTpm));
     let taken = asking.answered(Answer::Config(config(WithoutTpm::Unprotected)));
     assert!(matches!(taken, Effect::Resume(_)), "{taken:?}");
     let late = asking.answered(Answer::Config(config(WithoutTpm::Unprotected)));
-    assert!(matches!(late, Effect::Report(Refused::NotAsked)), "{late:?}");
+    assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "{late:?}");
 }
 
 /// Proves: S7
 #[test]
-fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
+fn what_may_be_mended_is_tried_again_and_the_rest_caps_the_tpm() {
     let (member, _) = finished(Level::Encrypted, Some(Chip::default()));
     let mut elsewhere = member.clone();
     elsewhere.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
@@ -180,7 +181,7 @@ fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
         let (mut asking, first) = waiting(&found);
         assert!(matches!(first, Effect::Ask(Question::Retry)), "{first:?}");
         let config = asking.answered(Answer::Config(Zeroizing::default()));
-        assert!(matches!(config, Effect::Report(Refused::NotAsked)), "{config:?}");
+        assert!(matches!(config, Effect::Report(AnswerError::NotAsked)), "{config:?}");
         assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(_)));
     }
 
@@ -195,7 +196,7 @@ fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
         let (mut asking, first) = waiting(&found);
         assert!(matches!(&first, Effect::Cap(holder) if holder.is_some() == known), "{first:?}");
         let late = asking.answered(Answer::Retry);
-        assert!(matches!(late, Effect::Report(Refused::NotAsked)), "only the next boot: {late:?}");
+        assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "only the next boot: {late:?}");
     }
 }
 
@@ -205,7 +206,7 @@ fn a_step_that_failed_is_tried_again_unless_it_was_the_cap() {
     for failure in [Failure::Create, Failure::Open] {
         for (step, again) in [(Step::Mount, true), (Step::MapVolume, true), (Step::Cap, false)] {
             let wait = Wait::Failed(failure(step, Box::new(std::fmt::Error)));
-            let (_, first) = Asking::start(&wait, None);
+            let (_, first) = WaitingMachine::start(&wait, None);
             let retries = matches!(first, Effect::Ask(Question::Retry));
             assert_eq!((retries, matches!(first, Effect::Cap(None))), (again, !again), "{step:?}: {first:?}");
         }
@@ -217,7 +218,7 @@ fn a_step_that_failed_is_tried_again_unless_it_was_the_cap() {
 ///
 /// Proves: D11
 #[test]
-fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
+fn a_jump_by_the_owners_word_leaves_old_or_new_at_a_cut() {
     const RECOVERY: u64 = 1 << 48;
     let world = joined();
     let found = world.found();
@@ -227,7 +228,7 @@ fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
         ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
     };
     let given = |signed: Vec<u8>| {
-        let (mut asking, _) = Asking::start(wait, seal.as_deref());
+        let (mut asking, _) = WaitingMachine::start(wait, seal.as_deref());
         let effect = asking.answered(Answer::Directory { signed, ca_spki: ca().spki.clone() });
         (asking, effect)
     };
@@ -237,7 +238,7 @@ fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
     let mut lie = of(2 * RECOVERY + 9);
     *lie.last_mut().expect("it is signed") ^= 1;
     let (_, refused) = given(lie);
-    let not_signed = Refused::Directory(RenewError::Directory(DirectoryError::Signature));
+    let not_signed = AnswerError::Directory(RenewError::Directory(DirectoryError::Signature));
     assert!(matches!(&refused, Effect::Report(refused) if *refused == not_signed), "{refused:?}");
 
     for version in [5, 2 * RECOVERY + 9] {
@@ -254,9 +255,12 @@ fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
             let next = renewal.hear(of(version + RECOVERY), Giver::Stranger);
             assert_eq!(next.is_ok(), whole || version == 5, "{next:?}");
         }
-        assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(Given { half: None, .. })), "it asks anew");
+        assert!(
+            matches!(asking.answered(Answer::Retry), Effect::Resume(GivenAnswers { half: None, .. })),
+            "it asks anew"
+        );
         let late = asking.answered(Answer::Directory { signed: of(version), ca_spki: ca().spki.clone() });
-        assert!(matches!(late, Effect::Report(Refused::NotAsked)), "{late:?}");
+        assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "{late:?}");
     }
 }
 
@@ -264,7 +268,7 @@ fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
 ///
 /// Proves: K6 D2
 #[test]
-fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
+fn a_voter_goes_on_with_the_share_of_another_voter() {
     let mut world = joined();
     let (itself, disk, closing) = {
         let found = world.found();
@@ -290,7 +294,7 @@ fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
     let found = world.found();
     let mut collector = locked(&found).collector(&ca().spki).expect("it believes it").expect("it needs others");
     assert_eq!(collector.voter().partners(), [(one, vec![4]), (other, vec![4])]);
-    let said = |of| Contribution { epoch: 4, share: derived(of).1, seen: Seen::new() };
+    let said = |of| Contribution { epoch: 4, share: derived(of).1, seen: Sightings::new() };
     let half = collector.take(one, None, said(&one)).expect("a voter").expect("two of three are a quorum");
     let resumed = waiting(&found).0.answered(Answer::Half(half));
     let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };

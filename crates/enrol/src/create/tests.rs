@@ -42,13 +42,13 @@ struct Written {
 
 fn written(level: Level) -> Written {
     let config = fixture::config(level, WithoutTpm::Unprotected).sign(&fixture::owner()).expect("a good config");
-    let issued = Issued {
+    let issued = IssuedCertificates {
         ca_spki: vec![0xca],
         ca_certificate: b"CA certificate".to_vec(),
         machine_certificate: b"machine certificate".to_vec(),
     };
     let first = Next::FIRST;
-    let config::Verified { config, digest } = config::read(&config).expect("it verifies");
+    let config::VerifiedConfig { config, digest } = config::read(&config).expect("it verifies");
     let Intent::Create(create) = config.intent else { panic!("it creates") };
     let next = NextWrites { seal: first, share: first, directory: first, record: first };
     let (node, network, boot_class) = (config.node, config.network, BootClass::Direct);
@@ -96,7 +96,7 @@ fn written(level: Level) -> Written {
 
 /// Proves: D12
 #[test]
-fn the_owner_opens_the_volume_key_in_each_header_and_the_master_secret_in_the_record() {
+fn the_owner_opens_volume_key_and_master_secret() {
     let private = fixture::secret(2);
     for level in [Level::Encrypted, Level::Authenticated] {
         let written = written(level);
@@ -120,7 +120,7 @@ fn the_owner_opens_the_volume_key_in_each_header_and_the_master_secret_in_the_re
 
 /// Proves: D3
 #[test]
-fn each_random_value_is_drawn_whole_by_itself_and_used_where_it_was_drawn_for() {
+fn each_random_value_is_drawn_by_itself_and_used_in_its_place() {
     let drawn = numbered();
     let mut disk = [4; 16];
     (disk[6], disk[8]) = (0x44, 0x84);

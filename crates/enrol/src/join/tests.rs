@@ -10,9 +10,9 @@ use keys::two_slot::Slot;
 use model::{Assignment, ClusterId, MachinePubKey, WaitState};
 
 use super::*;
-use crate::asking::{self, Asking};
+use crate::asking::{self, WaitingMachine};
 use crate::fixture::{self, ca, secret};
-use crate::found::{Decision, Found, Report};
+use crate::found::{Decision, Findings, Report};
 use crate::plan::Refusal;
 use crate::step::{HeaderCopy, Step};
 use crate::wait::Wait;
@@ -47,7 +47,7 @@ fn material() -> Material {
     material
 }
 
-fn asker_of(found: Found, recorder: &mut Recorder) -> Asker {
+fn asker_of(found: Findings, recorder: &mut Recorder) -> Asker {
     let Decision::Join(joining) = found.decision else { panic!("a config that joins: {found:?}") };
     let attempting = joining.attempt::<Chip>(material(), None).expect("fits");
     attempting.perform(recorder).expect("it is remembered")
@@ -65,7 +65,7 @@ fn admission(asker: &Asker) -> Admission {
 
 /// Proves: S4
 #[test]
-fn a_request_says_what_was_made_and_holds_on_its_connection_only() {
+fn a_request_says_what_was_made_and_holds_on_one_connection() {
     let asker = asker();
     let key = MachinePubKey(asker.identity().public());
     let request = asker.request(&about(), &EXPORTER);
@@ -90,7 +90,7 @@ fn a_machine_names_its_tpm_also_as_an_attempt_resumes() {
             panic!("{other:?}")
         }
     };
-    let asks = |joining: Joining| {
+    let asks = |joining: JoiningMachine| {
         let attempting = joining.attempt(material(), Some(&mut Chip::default())).expect("fits");
         attempting.perform(&mut Recorder::default()).expect("it is remembered").body(&about())
     };
@@ -104,8 +104,8 @@ fn a_machine_names_its_tpm_also_as_an_attempt_resumes() {
 
 /// Proves: S3 S4
 #[test]
-fn an_answer_that_does_not_fit_is_refused_by_name_and_asked_for_again() {
-    type Edit = fn(&mut Answer, &mut Issued);
+fn an_answer_that_does_not_fit_is_refused_by_name() {
+    type Edit = fn(&mut Answer, &mut IssuedCertificates);
     let rows: [(&str, Edit); 7] = [
         ("the answer is of another cluster than the ticket's", |_, issued| issued.ca_spki[30] ^= 1),
         ("the cluster does not name the owner who signed this machine's config", |answer, _| {
@@ -143,17 +143,17 @@ fn an_answer_that_does_not_fit_is_refused_by_name_and_asked_for_again() {
     }
     let named = Asker { site: Site { node: NodeName::chosen("one").ok(), ..asker().site }, ..asker() };
     let answer = admission(&named);
-    assert_eq!(named.accept(answer).map(|_| ()).expect_err("a name").1, NotAccepted::OtherName);
+    assert_eq!(named.accept(answer).map(|_| ()).expect_err("a name").1, OfferError::OtherName);
     let encrypted = asker_of(World::invited(Level::Encrypted, None).found(), &mut Recorder::default());
     let mut strict = admission(&encrypted);
     strict.answer.desired.level = Level::Authenticated;
-    let level = NotAccepted::Level { found: Level::Encrypted, least: Level::Authenticated };
+    let level = OfferError::Level { found: Level::Encrypted, least: Level::Authenticated };
     assert_eq!(encrypted.accept(strict).map(|_| ()).expect_err("a level").1, level);
 }
 
 /// Proves: S4 S7
 #[test]
-fn a_machine_that_waits_to_be_let_in_goes_on_with_what_fits_and_asks_again_otherwise() {
+fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
     let mut world = World::invited(Level::Encrypted, None);
     assert_eq!(world.boot(Some(Cut { after: 1, sectors: 0 })), Ended::Cut);
     let given = |edit: fn(&mut Admission)| {
@@ -162,18 +162,18 @@ fn a_machine_that_waits_to_be_let_in_goes_on_with_what_fits_and_asks_again_other
         edit(&mut admission);
         let wait = Wait::LetIn(Box::new(asker));
         assert_eq!((wait.state(), wait.message().contains("192.0.2.1:7836")), (WaitState::Joining, true));
-        let (mut asking, asked) = Asking::start(&wait, None);
+        let (mut asking, asked) = WaitingMachine::start(&wait, None);
         let refused = asking.answered(asking::Answer::Config(Zeroizing::default()));
         let resumed = asking.answered(asking::Answer::Admission(Box::new(admission)));
         assert!(matches!(asked, asking::Effect::Ask(asking::Question::Admission)), "{asked:?}");
-        assert!(matches!(refused, asking::Effect::Report(asking::Refused::NotAsked)), "{refused:?}");
+        assert!(matches!(refused, asking::Effect::Report(asking::AnswerError::NotAsked)), "{refused:?}");
         let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
         given
     };
     let found = world.found_with(given(|_| ()), Ok(None));
     assert!(matches!(found.decision, Decision::Admitted(_)), "{found:?}");
     let found = world.found_with(given(|admission| admission.issued.ca_spki[30] ^= 1), Ok(None));
-    assert_eq!(found.reports, [Report::NotAccepted(NotAccepted::OtherCluster)]);
+    assert_eq!(found.reports, [Report::NotAccepted(OfferError::OtherCluster)]);
     assert!(matches!(found.decision, Decision::Join(joining) if joining.resumes()));
     let blank = World::invited(Level::Encrypted, None).found_with(given(|_| ()), Ok(None));
     assert!(matches!(blank.decision, Decision::Join(joining) if !joining.resumes()), "nobody asked for it");
@@ -223,7 +223,7 @@ fn a_join_writes_in_this_order_and_no_other() {
 
 /// Proves: D12 S4
 #[test]
-fn the_seal_takes_the_other_slot_and_the_owner_opens_record_and_volume_key() {
+fn the_seal_takes_the_other_slot_and_the_owner_opens_it_all() {
     let (effects, made) = written(Level::Encrypted);
     let slot = |wanted: Step| {
         let of = |effect: &Effect| {

@@ -22,7 +22,7 @@ fn ours() -> Code {
 }
 
 /// Proof that a caller with `code` hands in, once the machine has convinced it.
-fn handed_in(code: &Code, machine: &Waiting, connection: Connection) -> Result<Proof, NotKnown> {
+fn handed_in(code: &Code, machine: &BlankMachine, connection: Connection) -> Result<Proof, CodeMismatch> {
     let proof = machine.proof(&connection);
     Ok(Caller::new(code, connection).believes(&proof)?.hands_in(CONFIG))
 }
@@ -30,7 +30,7 @@ fn handed_in(code: &Code, machine: &Waiting, connection: Connection) -> Result<P
 /// Proves: N1
 #[test]
 fn the_code_activates_and_the_machine_proves_itself_first() {
-    let mut machine = Waiting::new(ours());
+    let mut machine = BlankMachine::new(ours());
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
     assert_eq!(machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof), Ok(()));
 }
@@ -40,9 +40,9 @@ fn the_code_activates_and_the_machine_proves_itself_first() {
 /// Proves: A5 N1
 #[test]
 fn an_impostor_and_a_relay_are_told_nothing() {
-    let machine = Waiting::new(ours());
-    let impostor = Waiting::new(code([8; 16]));
-    assert_eq!(handed_in(&ours(), &impostor, HERE).err(), Some(NotKnown), "another code");
+    let machine = BlankMachine::new(ours());
+    let impostor = BlankMachine::new(code([8; 16]));
+    assert_eq!(handed_in(&ours(), &impostor, HERE).err(), Some(CodeMismatch), "another code");
     for (what, other) in [
         ("a relay", Connection { exporter: [7; 32], ..HERE }),
         ("another leaf", Connection { leaf_spki: [7; 32], ..HERE }),
@@ -62,22 +62,22 @@ fn an_impostor_and_a_relay_are_told_nothing() {
 #[test]
 fn what_one_side_says_is_not_passed_off_for_what_the_other_says() {
     let mirror = Connection { leaf_spki: sha256(&[CONFIG]), ..HERE };
-    let mut machine = Waiting::new(ours());
+    let mut machine = BlankMachine::new(ours());
     let answer = handed_in(&ours(), &machine, mirror).expect("both know the code");
     assert!(Caller::new(&ours(), mirror).believes(&answer).is_err(), "a caller's words, reflected");
     let proof = machine.proof(&mirror);
-    assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &proof), Err(Refused::Code));
+    assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &proof), Err(HandInError::Code));
     assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &answer), Ok(()));
 }
 
 /// Proves: F2 N1
 #[test]
 fn a_proof_of_another_code_connection_or_config_changes_nothing() {
-    let mut machine = Waiting::new(ours());
+    let mut machine = BlankMachine::new(ours());
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
     let elsewhere = Connection { exporter: [7; 32], ..HERE };
     let guessed = {
-        let guessing = Waiting::new(code([8; 16]));
+        let guessing = BlankMachine::new(code([8; 16]));
         handed_in(&code([8; 16]), &guessing, HERE).expect("the same wrong code")
     };
     for (what, connection, config, proof) in [
@@ -88,7 +88,7 @@ fn a_proof_of_another_code_connection_or_config_changes_nothing() {
         ("the machine's own words", HERE, CONFIG, &machine.proof(&HERE)[..]),
     ] {
         let heard = machine.handed_in(&connection, &mut Tries::default(), config, proof);
-        assert_eq!(heard, Err(Refused::Code), "{what}");
+        assert_eq!(heard, Err(HandInError::Code), "{what}");
     }
     assert_eq!(machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof), Ok(()), "it still waits");
 }
@@ -96,17 +96,17 @@ fn a_proof_of_another_code_connection_or_config_changes_nothing() {
 /// Proves: F2
 #[test]
 fn one_activation_is_judged_at_a_time_and_the_first_one_wins() {
-    let mut machine = Waiting::new(ours());
+    let mut machine = BlankMachine::new(ours());
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
-    let hands_in = |machine: &mut Waiting| machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof);
+    let hands_in = |machine: &mut BlankMachine| machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof);
     assert_eq!(hands_in(&mut machine), Ok(()));
-    assert_eq!(hands_in(&mut machine), Err(Refused::Underway));
+    assert_eq!(hands_in(&mut machine), Err(HandInError::Underway));
     machine.judged(Verdict::NotTaken);
     assert_eq!(hands_in(&mut machine), Ok(()), "the first one's config was refused");
     machine.judged(Verdict::Accepted);
-    assert_eq!(hands_in(&mut machine), Err(Refused::Taken));
+    assert_eq!(hands_in(&mut machine), Err(HandInError::Taken));
     machine.judged(Verdict::NotTaken);
-    assert_eq!(hands_in(&mut machine), Err(Refused::Taken), "for good");
+    assert_eq!(hands_in(&mut machine), Err(HandInError::Taken), "for good");
 }
 
 /// A caller that guesses is not listened to for long, and all others are; one with a wrong code is not told how far
@@ -115,20 +115,28 @@ fn one_activation_is_judged_at_a_time_and_the_first_one_wins() {
 /// Proves: A6 F2
 #[test]
 fn wrong_codes_end_a_connection_and_lock_nobody_else_out() {
-    let mut machine = Waiting::new(ours());
+    let mut machine = BlankMachine::new(ours());
     let mut guesser = Tries::default();
     for _ in 0..MOST_TRIES {
-        assert_eq!(machine.handed_in(&HERE, &mut guesser, CONFIG, &[0; 32]), Err(Refused::Code));
+        assert_eq!(machine.handed_in(&HERE, &mut guesser, CONFIG, &[0; 32]), Err(HandInError::Code));
     }
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
-    assert_eq!(machine.handed_in(&HERE, &mut guesser, CONFIG, &proof), Err(Refused::Tries), "even with the right one");
+    assert_eq!(
+        machine.handed_in(&HERE, &mut guesser, CONFIG, &proof),
+        Err(HandInError::Tries),
+        "even with the right one"
+    );
     assert_eq!(machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof), Ok(()), "another connection");
-    assert_eq!(machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &[0; 32]), Err(Refused::Code), "and no more");
+    assert_eq!(
+        machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &[0; 32]),
+        Err(HandInError::Code),
+        "and no more"
+    );
     let large = [0; MOST_CONFIG_BYTES + 1];
     let refused = machine.handed_in(&HERE, &mut Tries::default(), &large, &[0; 32]);
-    assert_eq!(refused, Err(Refused::TooLarge(large.len())));
+    assert_eq!(refused, Err(HandInError::TooLarge(large.len())));
     let largest = machine.handed_in(&HERE, &mut Tries::default(), &large[1..], &[0; 32]);
-    assert_eq!(largest, Err(Refused::Code), "it is looked at");
+    assert_eq!(largest, Err(HandInError::Code), "it is looked at");
 }
 
 #[test]
@@ -168,7 +176,7 @@ proptest! {
     fn no_order_of_events_has_two_configs_taken(
         events in prop::collection::vec(prop_oneof![Just(Event::Right), Just(Event::Wrong), Just(Event::Yes), Just(Event::No)], 0..40),
     ) {
-        let mut machine = Waiting::new(ours());
+        let mut machine = BlankMachine::new(ours());
         let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
         let (mut looked_at, mut taken) = (false, 0);
         for event in events {
@@ -180,7 +188,7 @@ proptest! {
                 }
                 Event::Wrong => {
                     let heard = machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &[0; 32]);
-                    prop_assert_eq!(heard, Err(Refused::Code));
+                    prop_assert_eq!(heard, Err(HandInError::Code));
                 }
                 // Verdicts come for what is looked at.
                 Event::Yes | Event::No if !looked_at => {}

@@ -98,7 +98,7 @@ fn fewer_than_a_quorum_open_nothing_whatever_they_say() {
     }
     assert_eq!(one.progress().collect::<Vec<_>>(), [(4, 2, 3)]);
     // A third that lies: no key comes of it, and the right one is taken later.
-    let lie = Contribution { epoch: 4, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
+    let lie = Contribution { epoch: 4, share: Secret::take(&mut [9; 32]), seen: Sightings::new() };
     assert!(one.take(machine(3), None, lie).expect("a voter").is_none());
     let third = collector(voter(3, 1..=5, &epochs)).expect("it needs others");
     assert!(one.take(machine(3), None, says(&third, 1, 4, 3)).expect("a voter").is_some());
@@ -123,9 +123,9 @@ fn a_share_is_given_to_coordinators_that_hold_one_too() {
 
     let mut collector = collector(waiting).expect("it needs others");
     for from in [1, 4, 6, 9] {
-        let given = Contribution { epoch: 5, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
+        let given = Contribution { epoch: 5, share: Secret::take(&mut [9; 32]), seen: Sightings::new() };
         assert!(collector.take(machine(from), Some(endpoint(from)), given).is_err());
-        assert_eq!(collector.heard, Seen::new(), "nothing is learnt from who is no voter");
+        assert_eq!(collector.heard, Sightings::new(), "nothing is learnt from who is no voter");
     }
 }
 
@@ -216,10 +216,10 @@ fn what_is_learnt_stays_small() {
     let many: Vec<Endpoint> = (1..=200).map(endpoint).collect();
     let seen = (0..=255).map(|it| (machine(it), many.clone())).collect();
     for source in 1..=20 {
-        let given = Contribution { seen: Seen::clone(&seen), ..says(&two, 1, 4, 2) };
+        let given = Contribution { seen: Sightings::clone(&seen), ..says(&two, 1, 4, 2) };
         one.take(machine(2), Some(endpoint(source)), given).expect("a voter");
     }
-    let kept = |seen: &Seen| seen.iter().map(|(of, at)| (of.0[0], at.len())).collect::<Vec<_>>();
+    let kept = |seen: &Sightings| seen.iter().map(|(of, at)| (of.0[0], at.len())).collect::<Vec<_>>();
     assert_eq!((kept(&one.heard), kept(&one.hearsay)), (vec![(2, MOST_ENDPOINTS)], vec![(3, MOST_ENDPOINTS)]));
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
-use keys::cold_start::{Contribution, Epoch, Seen};
-use keys::data_key::{DataKey, Holder, Wrapping};
+use keys::cold_start::{Contribution, Epoch, Sightings};
+use keys::data_key::{DataKey, HeaderFields, Holder};
 use keys::directory::{self, Coordinator, Notes};
 use keys::header::{Copy, State, Suite};
 use keys::identity::{SigningKey, cluster_id, machine_id};
@@ -57,7 +57,7 @@ fn body() -> Body {
 /// The disk of that member, with nothing beside its header.
 fn disk(body: &Body) -> LockedDisk {
     let (byte, generation) = KEY;
-    let wrapping = Wrapping {
+    let wrapping = HeaderFields {
         state: State::Committed,
         generation: 2,
         disk: DISK,
@@ -177,7 +177,7 @@ fn a_member_collects_shares_where_its_own_needs_others() {
     assert!(collects(&disk).is_none(), "no directory names anybody");
     disk.directory.0[0] = file(1, 5, &[(itself, &[]), (one, &[])]);
     let mut collector = collects(&disk).expect("two are needed");
-    let said = Contribution { epoch: 4, share: derived(&one).1, seen: Seen::new() };
+    let said = Contribution { epoch: 4, share: derived(&one).1, seen: Sightings::new() };
     let half = collector.take(one, None, said).expect("a voter").expect("two of two are a quorum");
     assert!(LockedMember::new(&body, SEAL, &disk).judge(half).is_ok());
     disk.shares.clear();

@@ -31,12 +31,13 @@ fn connection(context: &Context, origin: &Origin) -> Connection {
 fn refused(why: &NotActivated) -> Status {
     let text = format!("{}; nothing was changed", Chain(why));
     match why {
-        NotActivated::HandedIn(activation::Refused::Code) => Status::permission_denied(text),
-        NotActivated::HandedIn(activation::Refused::Tries) => Status::resource_exhausted(text),
-        NotActivated::HandedIn(activation::Refused::TooLarge(_)) | NotActivated::Config(_) => {
+        NotActivated::HandedIn(activation::HandInError::Code) => Status::permission_denied(text),
+        NotActivated::HandedIn(activation::HandInError::Tries) => Status::resource_exhausted(text),
+        NotActivated::HandedIn(activation::HandInError::TooLarge(_)) | NotActivated::Config(_) => {
             Status::invalid_argument(text)
         }
-        NotActivated::NotBlank | NotActivated::HandedIn(activation::Refused::Underway | activation::Refused::Taken) => {
+        NotActivated::NotBlank
+        | NotActivated::HandedIn(activation::HandInError::Underway | activation::HandInError::Taken) => {
             Status::failed_precondition(text)
         }
     }
@@ -44,7 +45,7 @@ fn refused(why: &NotActivated) -> Status {
 
 #[cfg(test)]
 mod tests {
-    use enrol::asking::Refused;
+    use enrol::asking::AnswerError;
     use enrol::config::ConfigError;
     use tonic::Code;
 
@@ -58,10 +59,10 @@ mod tests {
             (status.code(), status.message().to_owned())
         };
         let wrong = (Code::PermissionDenied, "the code is not the one on the machine's screen; nothing was changed");
-        assert_eq!(told(activation::Refused::Code.into()), (wrong.0, wrong.1.to_owned()));
+        assert_eq!(told(activation::HandInError::Code.into()), (wrong.0, wrong.1.to_owned()));
         let late = (Code::FailedPrecondition, "somebody else has activated the machine; nothing was changed");
-        assert_eq!(told(activation::Refused::Taken.into()), (late.0, late.1.to_owned()));
-        let (code, text) = told(Refused::Config(ConfigError::Signature).into());
+        assert_eq!(told(activation::HandInError::Taken.into()), (late.0, late.1.to_owned()));
+        let (code, text) = told(AnswerError::Config(ConfigError::Signature).into());
         assert_eq!(code, Code::InvalidArgument);
         assert!(text.starts_with("the config that was given is refused: ") && text.ends_with("; nothing was changed"));
     }

@@ -2,7 +2,7 @@
 //! the directory by which it finds who gives it, as to a machine that runs. Decides nothing: whether a half fits, the machine's header says.
 
 use api::{KeyGiven, Recovery};
-use enrol::asking::{Answer, Refused};
+use enrol::asking::{Answer, AnswerError};
 use keys::record::Record;
 use model::Chain;
 use tonic::Status;
@@ -32,7 +32,7 @@ fn refused(why: &NotGiven) -> Status {
     match why {
         NotGiven::NotWaiting | NotGiven::NoAuthority => Status::failed_precondition(text),
         NotGiven::NotKept => Status::unavailable(text),
-        NotGiven::Refused(Refused::NotWritten) => Status::internal(text),
+        NotGiven::Refused(AnswerError::NotWritten) => Status::internal(text),
         NotGiven::Refused(_) => Status::invalid_argument(text),
     }
 }
@@ -48,14 +48,14 @@ mod tests {
     /// Proves: K5
     #[test]
     fn a_half_that_is_not_taken_says_why() {
-        let wrong = refused(&NotGiven::Refused(Refused::ClusterHalf(OpenError::ClusterHalf)));
+        let wrong = refused(&NotGiven::Refused(AnswerError::ClusterHalf(OpenError::ClusterHalf)));
         let text = "the cluster's half that was given does not open the disk: the cluster key is not the one this disk \
                     was locked with; nothing was changed";
         assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, text));
-        let unwritten = refused(&NotGiven::Refused(Refused::NotWritten));
+        let unwritten = refused(&NotGiven::Refused(AnswerError::NotWritten));
         assert_eq!(unwritten.code(), Code::Internal, "the request is not at fault: {unwritten}");
         let foreign = RenewError::Directory(keys::directory::DirectoryError::Signature);
-        let foreign = refused(&NotGiven::Refused(Refused::Directory(foreign)));
+        let foreign = refused(&NotGiven::Refused(AnswerError::Directory(foreign)));
         assert_eq!(foreign.code(), Code::InvalidArgument);
         assert!(foreign.message().starts_with("the directory that was given is not taken: "), "{foreign}");
         assert_eq!(refused(&NotGiven::NotKept).code(), Code::Unavailable, "asking again helps");
