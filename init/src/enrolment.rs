@@ -61,14 +61,12 @@ use crate::storage::{self, CloseError};
 
 use activate::{Activation, Shown};
 use contribute::Exchange;
-use create::Made;
 pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member, owners};
 use perform::{Data, LocalPerformer};
 use recover::{Needs, Rescue, Told};
 pub(crate) use renew::{Directories, Renewing};
 use shares::Shares;
-use vault::Keys;
 pub(crate) use vault::{LoadError, ROOT};
 
 /// Why nothing can be decided: what was there could not be read.
@@ -355,14 +353,14 @@ impl Enrolment {
         });
         let (made, tpm) = made.await;
         self.tpm = tpm;
-        let Made { plan, membership, keys } = made.map_err(|error| Failure::Keys(error.into()))?;
-        Ok(Prepared { plan, membership, keys: Some(keys) })
+        let (plan, membership) = made.map_err(|error| Failure::Keys(error.into()))?;
+        Ok(Prepared { plan, membership })
     }
 
     /// Makes durable what the machine needs to ask.
     async fn attempt(&mut self, joining: JoiningMachine) -> Result<Asker, Failure> {
         self.board.step("identity");
-        let (mut tpm, mut performer) = (self.tpm.take(), self.performer(None));
+        let (mut tpm, mut performer) = (self.tpm.take(), self.performer());
         let attempted = tasks::blocking(move || {
             let material = Material::draw(create::random).map_err(|error| Failure::Keys(error.into()))?;
             let attempting = joining.attempt(material, tpm.as_mut()).map_err(|error| Failure::Keys(error.into()))?;
@@ -382,7 +380,7 @@ impl Enrolment {
         });
         let (planned, tpm) = planned.await;
         self.tpm = tpm;
-        planned.map(|(plan, membership)| Prepared { plan, membership, keys: None })
+        planned.map(|(plan, membership)| Prepared { plan, membership })
     }
 
     /// With the seal's minimum as high as the ESP allows. Where it cannot rise the machine opens as before.
@@ -410,26 +408,25 @@ impl Enrolment {
             Err(reason) => self.board.error(&format!("the seal's minimum is not raised: {reason}")),
         }
         let (plan, membership) = opening.plan(create::random).map_err(|error| Failure::Ready(error.into()))?;
-        Ok(Prepared { plan, membership, keys: None })
+        Ok(Prepared { plan, membership })
     }
 
     /// Performs on this machine, with the TPM if it is not in use.
-    fn performer(&mut self, keys: Option<Keys>) -> LocalPerformer {
+    fn performer(&mut self) -> LocalPerformer {
         LocalPerformer {
             disk: self.disk.clone(),
             board: self.board.clone(),
             children: self.children.clone(),
             esp: self.esp.clone(),
             tpm: self.tpm.take(),
-            keys,
             data: Data::Closed,
         }
     }
 
     async fn perform(&mut self, prepared: Prepared) -> Result<(Member, Capped), Halt<CloseError>> {
-        let Prepared { plan, membership, keys } = prepared;
+        let Prepared { plan, membership } = prepared;
         member::tell(&membership, self.board.facts());
-        let mut performer = self.performer(keys);
+        let mut performer = self.performer();
         let renewing = Renewing::of(&membership, &self.esp, &self.directories);
         let shares = Shares::of(&membership, &self.esp, &self.directories);
         let performed = tasks::blocking(move || {
@@ -441,11 +438,10 @@ impl Enrolment {
     }
 }
 
-/// A plan, whom it makes a member, and the keys of a cluster that is being created.
+/// A plan, and whom it makes a member.
 struct Prepared {
     plan: Plan,
     membership: Membership,
-    keys: Option<Keys>,
 }
 
 /// The key under which the cluster's Secrets lie in etcd. Only who starts an apiserver asks for it: neither it nor the

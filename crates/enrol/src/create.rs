@@ -9,20 +9,22 @@
 use cluster::desired::{self, Desired, EtcdPart, Shares};
 use cluster::record::{Owner, Standing};
 use keys::cold_start::Epoch;
+use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
 use keys::data_key::{ClusterHalf, Holder};
-use keys::directory::{Coordinator, Directory, UnsignedDirectory};
+use keys::directory::{self, Coordinator, Directory, Notes, UnsignedDirectory};
 use keys::identity::{SigningKey, cluster_id, cluster_key, machine_id};
 use keys::recovery::{Context, Kind};
 use keys::share::{Share, ShareKey};
 use keys::two_slot::{File, TooLarge};
 use model::{
     Assignment, ClusterKey, ColdStart, DiskUuid, FirstContact, KubernetesRole, Level, LocalKey, MasterSecret, NodeName,
-    OwnerPubKey, Prefixes, Secret, Uuid,
+    OwnerPubKey, Prefixes, Secret, VpnPrivKey,
 };
+use zeroize::Zeroizing;
 
 use crate::config::Create;
 use crate::keeper::{Keeper, bound};
-use crate::making::{Fresh, IssuedCertificates, Making, PrepareError, Site, esp, record};
+use crate::making::{Fresh, IssuedCertificates, Making, PrepareError, Site, esp, random_disk, random_vpn_key, record};
 use crate::member::Membership;
 use crate::plan::Plan;
 use crate::step::NewData;
@@ -39,10 +41,13 @@ pub struct Creation {
 }
 
 impl Creation {
-    /// Brings together what the owner wants, what is random, and what the new cluster's authority issued.
+    /// Brings together what the owner wants, what is random, and what the shell made. `endpoints` are where others find the machine.
     #[must_use]
-    pub fn draft(self, material: Material, issued: IssuedCertificates) -> Draft {
-        Draft::new(self, material, issued)
+    pub fn draft(self, material: Material, authorities: NewAuthorities, endpoints: Vec<String>) -> Draft {
+        let Self { site, create, first_contact } = self;
+        let machine = machine_id(&material.identity.public());
+        let holder = Holder { cluster: cluster_id(&authorities.issued.ca_spki), machine };
+        Draft { site, create, first_contact, material, authorities, endpoints, holder }
     }
 }
 
@@ -57,6 +62,8 @@ pub struct Material {
     pub master_secret: MasterSecret,
     /// Names its data partition.
     pub disk: DiskUuid,
+    /// The machine's key in the VPN.
+    pub(crate) vpn_key: VpnPrivKey,
     pub(crate) fresh: Fresh,
 }
 
@@ -73,19 +80,10 @@ impl Material {
             local_key: LocalKey(local_key),
             master_secret: MasterSecret(master_secret),
             disk: random_disk(&mut fill)?,
+            vpn_key: random_vpn_key(&mut fill)?,
             fresh: Fresh::draw(fill)?,
         })
     }
-}
-
-/// Names a data partition that is going to be formatted.
-pub(crate) fn random_disk<E>(fill: &mut impl FnMut(&mut [u8]) -> Result<(), E>) -> Result<DiskUuid, E> {
-    let mut disk = [0; 16];
-    fill(&mut disk)?;
-    // A random UUID says that it is one (RFC 9562, section 5.4).
-    disk[6] = disk[6] & 0x0f | 0x40;
-    disk[8] = disk[8] & 0x3f | 0x80;
-    Ok(DiskUuid(Uuid(disk)))
 }
 
 /// The first machine of a cluster that is about to be created.
@@ -95,55 +93,91 @@ pub struct Draft {
     create: Create,
     first_contact: FirstContact,
     material: Material,
-    issued: IssuedCertificates,
+    authorities: NewAuthorities,
+    endpoints: Vec<String>,
     holder: Holder,
 }
 
-/// The cluster's first directory, signed by its CA.
+/// Certificates and keys of a new cluster's authorities, which the shell makes.
 #[derive(Debug)]
-pub struct SignedDirectory {
-    /// From [`Draft::directory`].
-    pub directory: UnsignedDirectory,
-    /// ECDSA P-256, DER.
-    pub signature: Vec<u8>,
+pub struct NewAuthorities {
+    /// Certificates of the machine, from the authority for machines.
+    pub issued: IssuedCertificates,
+    /// Authority for machines and people.
+    pub cairn: AuthorityKeys,
+    /// Authority for etcd.
+    pub etcd: AuthorityKeys,
+    /// Authority for Kubernetes.
+    pub kubernetes: AuthorityKeys,
+    /// Key that signs service accounts' tokens: PKCS#8 DER.
+    pub service_accounts: Zeroizing<Vec<u8>>,
+}
+
+/// Signs for the new cluster's CA: the shell, or in a test somebody.
+pub trait Signer {
+    /// Why the signer fails.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// The CA's signature over a message: ECDSA P-256, DER.
+    ///
+    /// # Errors
+    /// The key cannot be used.
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Self::Error>;
+}
+
+/// Why a cluster cannot be made ready to be created; nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError<K: std::error::Error + 'static, S: std::error::Error + 'static> {
+    /// The machine's secrets cannot be kept.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError<K>),
+    /// The directory cannot be signed.
+    #[error("sign the directory")]
+    Sign(#[source] S),
 }
 
 impl Draft {
-    pub(crate) fn new(creation: Creation, material: Material, issued: IssuedCertificates) -> Self {
-        let Creation { site, create, first_contact } = creation;
-        let machine = machine_id(&material.identity.public());
-        let holder = Holder { cluster: cluster_id(&issued.ca_spki), machine };
-        Self { site, create, first_contact, material, issued, holder }
-    }
-
     /// Wrapped in the share, and on no account written anywhere in clear.
     fn cluster_key(&self) -> ClusterKey {
         cluster_key(&self.material.master_secret, self.holder.cluster, self.material.disk, FIRST_KEY)
     }
 
     /// The cluster's first directory, to be signed by its CA.
-    #[must_use]
-    pub fn directory(&self, endpoints: Vec<String>) -> UnsignedDirectory {
-        let coordinators = vec![Coordinator { machine: self.holder.machine, endpoints }];
-        Directory { cluster: self.holder.cluster, version: 1, coordinators }.unsigned()
+    fn directory(&self) -> UnsignedDirectory {
+        let (cluster, machine) = (self.holder.cluster, self.holder.machine);
+        let coordinators = vec![Coordinator { machine, endpoints: self.endpoints.clone() }];
+        Directory { cluster, version: 1, coordinators }.unsigned()
     }
 
-    /// Has the TPM keep what it is to keep, where there is one, and puts all effects into their order. `now` is in seconds
-    /// of Unix time.
+    /// Has the TPM keep what it is to keep, where there is one, and the CA sign the first directory, and puts all effects into
+    /// their order. `now` is in seconds of Unix time.
     ///
     /// # Errors
-    /// [`PrepareError`]; nothing was written.
-    pub fn plan<K: Keeper>(
+    /// [`CreateError`]; nothing was written.
+    pub fn plan<K: Keeper, S: Signer>(
         self,
         keeper: Option<&mut K>,
-        signed: SignedDirectory,
+        signer: &S,
+        now: u64,
+    ) -> Result<(Plan, Membership), CreateError<K::Error, S::Error>> {
+        let directory = self.directory();
+        let signature = signer.sign(&directory.to_sign()).map_err(CreateError::Sign)?;
+        Ok(self.order(keeper, &directory.signed(signature), now)?)
+    }
+
+    fn order<K: Keeper>(
+        self,
+        keeper: Option<&mut K>,
+        directory: &[u8],
         now: u64,
     ) -> Result<(Plan, Membership), PrepareError<K::Error>> {
         let next = self.site.next;
         let binding = bound(&self.material.fresh.seal_root.0, keeper).map_err(PrepareError::Keeper)?;
         let share = self.share()?;
         let cluster_key = self.cluster_key();
-        let Self { site, create, first_contact, material, issued, holder } = self;
+        let Self { site, create, first_contact, material, authorities, holder, .. } = self;
+        let NewAuthorities { issued, cairn, etcd, kubernetes, service_accounts } = authorities;
+        let master_secret = material.master_secret;
         let node_name = site.node.clone().unwrap_or_else(|| NodeName::derived(holder.machine));
         let desired = first_desired(&create, &node_name, &holder);
         let context = Context {
@@ -153,8 +187,8 @@ impl Draft {
             disk: material.disk,
             key_generation: FIRST_KEY,
         };
-        let record = record(&create.owner_recovery, context, &material.master_secret.0)?;
-        let directory = signed.directory.emit(next.directory.generation, signed.signature)?;
+        let record = record(&create.owner_recovery, context, &master_secret.0)?;
+        let directory = directory::emit(next.directory.generation, directory, Notes::default())?;
         let mut files = Vec::new();
         files.extend(share.map(|bytes| esp(File::Share, next.share, bytes)));
         files.push(esp(File::Record, next.record, record.emit(next.record.generation)?));
@@ -177,7 +211,12 @@ impl Draft {
             cold_start: create.cold_start,
             vpn_prefix: create.vpn_prefix,
             minimum_directory: 1,
-            data: NewData::Created { desired, master_secret: material.master_secret, first_contact },
+            data: NewData::Created {
+                desired,
+                vpn_key: material.vpn_key,
+                first_contact,
+                keys: CoordinatorKeys { master_secret, cairn, etcd, kubernetes, service_accounts },
+            },
             files,
         };
         making.plan(now)

@@ -30,10 +30,9 @@ use model::{
 use zeroize::Zeroizing;
 
 use crate::config::Redeem;
-use crate::create::random_disk;
 use crate::failure::Failure;
 use crate::keeper::{Keeper, bound};
-use crate::making::{Fresh, IssuedCertificates, Making, PrepareError, Site, esp, record};
+use crate::making::{Fresh, IssuedCertificates, Making, PrepareError, Site, esp, random_disk, random_vpn_key, record};
 use crate::member::Membership;
 use crate::plan::{Performer, Plan};
 use crate::seal::Begun;
@@ -79,20 +78,14 @@ impl Material {
     pub fn draw<E>(mut fill: impl FnMut(&mut [u8]) -> Result<(), E>) -> Result<Self, E> {
         let mut secret = || Secret::fill(|bytes| fill(bytes));
         let (identity, local_key, seal_root) = (secret()?, secret()?, secret()?);
-        // An X25519 private key (RFC 7748, section 5), clamped as WireGuard keeps them.
-        let vpn_key = Secret::fill(|bytes: &mut [u8; 32]| {
-            fill(bytes)?;
-            bytes[0] &= 248;
-            bytes[31] = bytes[31] & 127 | 64;
-            Ok(())
-        })?;
+        let vpn_key = random_vpn_key(&mut fill)?;
         let (mut salt, mut nonce) = ([0; 32], [0; 12]);
         fill(&mut salt)?;
         fill(&mut nonce)?;
         Ok(Self {
             identity: SigningKey::from_seed(identity),
             local_key: LocalKey(local_key),
-            vpn_key: VpnPrivKey(vpn_key),
+            vpn_key,
             disk: random_disk(&mut fill)?,
             seal_root: SealRoot(seal_root),
             salt,

@@ -36,7 +36,7 @@
 //!   hold the newer before the cluster is told, and the older opens nothing then: `crates/enrol/src/crash.rs`
 //! - A coordinator's disk is not locked with a key that its own shares do not carry: `crates/enrol/src/crash.rs`
 //! - A waiting machine takes no answer that does not fit, and goes on by what it then reads:
-//!   `crates/enrol/src/asking/tests.rs`, `crates/enrol/src/release/tests.rs`
+//!   `crates/enrol/src/asking/tests.rs`, `crates/unlock/src/locked/tests.rs`
 
 pub mod asking;
 pub mod config;

@@ -19,7 +19,7 @@ use keys::seal::{self, Body, Clear};
 use keys::two_slot::{File, Next, TooLarge};
 use model::{
     BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
-    SealRoot, Secret, VolumeKey,
+    SealRoot, Secret, Uuid, VolumeKey, VpnPrivKey,
 };
 
 use crate::files::NextWrites;
@@ -78,6 +78,27 @@ impl Fresh {
         let (volume_key, seal_root) = (VolumeKey(volume_key), SealRoot(seal_root));
         Ok(Self { volume_key, seal_root, provisional_salt, committed_salt, seal_salt, seal_nonce })
     }
+}
+
+/// Names a data partition that is going to be formatted.
+pub(crate) fn random_disk<E>(fill: &mut impl FnMut(&mut [u8]) -> Result<(), E>) -> Result<DiskUuid, E> {
+    let mut disk = [0; 16];
+    fill(&mut disk)?;
+    // A random UUID says that it is one (RFC 9562, section 5.4).
+    disk[6] = disk[6] & 0x0f | 0x40;
+    disk[8] = disk[8] & 0x3f | 0x80;
+    Ok(DiskUuid(Uuid(disk)))
+}
+
+/// Draws a key for the VPN: an X25519 private key (RFC 7748, section 5), clamped as WireGuard keeps them.
+pub(crate) fn random_vpn_key<E>(fill: &mut impl FnMut(&mut [u8]) -> Result<(), E>) -> Result<VpnPrivKey, E> {
+    let key = Secret::fill(|bytes: &mut [u8; 32]| {
+        fill(bytes)?;
+        bytes[0] &= 248;
+        bytes[31] = bytes[31] & 127 | 64;
+        Ok(())
+    });
+    key.map(VpnPrivKey)
 }
 
 /// Certificates that a cluster's CA issued. DER.

@@ -4,10 +4,11 @@ use std::fmt;
 
 use cluster::desired::Desired;
 use cluster::peers::Known;
+use keys::coordinator::CoordinatorKeys;
 use keys::data_key::{Holder, Volume};
 use keys::header::{HEADER_BYTES, Header, State};
 use keys::two_slot::File;
-use model::{DiskUuid, FirstContact, MasterSecret, VpnPrivKey};
+use model::{DiskUuid, FirstContact, VpnPrivKey};
 use zeroize::Zeroizing;
 
 /// An effect of a plan. It is durable before the next begins.
@@ -105,14 +106,16 @@ pub enum Mapping {
 /// Contents of a new member's data partition.
 #[derive(Debug)]
 pub enum NewData {
-    /// Contents for a cluster's first machine; beside CA keys and VPN key, which the shell made.
+    /// Contents for a cluster's first machine.
     Created {
         /// Desired state of the machine, told by nobody yet.
         desired: Desired,
-        /// Secret that every cluster key derives from; until etcd holds it wrapped.
-        master_secret: MasterSecret,
+        /// The machine's key in the VPN.
+        vpn_key: VpnPrivKey,
         /// Until the owner's first authenticated call.
         first_contact: FirstContact,
+        /// The keys of the new cluster.
+        keys: CoordinatorKeys,
     },
     /// Contents for a machine that joined.
     Joined {

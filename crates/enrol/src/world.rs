@@ -11,6 +11,7 @@ use cluster::redeem::{Answer, Redeem};
 use cluster::state::StateVersion;
 use keys::binding::TpmObject;
 use keys::cold_start::Epoch;
+use keys::coordinator::AuthorityKeys;
 use keys::data_key::{ClusterHalf, Volume};
 use keys::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
@@ -27,7 +28,7 @@ use zeroize::Zeroizing;
 
 use crate::asking::{self, AnswerError, GivenAnswers, WaitingMachine};
 use crate::config::{EnrolmentConfig, WithoutTpm};
-use crate::create::{Creation, Draft, Material, SignedDirectory};
+use crate::create::{Creation, Material, NewAuthorities, Signer};
 use crate::failure::Layer;
 use crate::files::Files;
 use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
@@ -497,9 +498,9 @@ impl Boot<'_> {
     fn create(&mut self, creation: Creation) -> (Plan, Membership) {
         assert!(!self.world.committed(), "a create on a committed disk");
         let Ok(material) = Material::draw(drawn(self.attempt));
-        let draft = creation.draft(material, IssuedCertificates { ca_spki: ca_spki(self.attempt), ..issued() });
-        let signed = signed(&draft);
-        draft.plan(self.world.tpm.as_mut(), signed, 1_790_000_000).expect("fits")
+        let issued = IssuedCertificates { ca_spki: ca_spki(self.attempt), ..issued() };
+        let draft = creation.draft(material, authorities(issued), vec!["192.0.2.10:7836".into()]);
+        draft.plan(self.world.tpm.as_mut(), &Somebody, 1_790_000_000).expect("fits")
     }
 
     /// Asks twice, as a machine whose first answer was lost, and goes on with one of the answers.
@@ -544,10 +545,22 @@ fn answered(wait: &Wait, seal: Option<&Seal>, answer: asking::Answer) -> Result<
     }
 }
 
-/// The first directory with somebody's signature.
-pub(crate) fn signed(draft: &Draft) -> SignedDirectory {
-    let directory = draft.directory(vec!["192.0.2.10:7836".into()]);
-    SignedDirectory { directory, signature: vec![0x30; 70] }
+/// Signer of the first directory, whose signature nobody verifies here.
+pub(crate) struct Somebody;
+
+impl Signer for Somebody {
+    type Error = Infallible;
+
+    fn sign(&self, _: &[u8]) -> Result<Vec<u8>, Infallible> {
+        Ok(vec![0x30; 70])
+    }
+}
+
+/// Authorities of a cluster that is created, with this certificate of the machine.
+pub(crate) fn authorities(issued: IssuedCertificates) -> NewAuthorities {
+    let keys = |byte| AuthorityKeys { certificate: vec![byte], key: vec![byte, 1].into() };
+    let (cairn, etcd, kubernetes) = (keys(0xa0), keys(0xa1), keys(0xa2));
+    NewAuthorities { issued, cairn, etcd, kubernetes, service_accounts: vec![0xa3].into() }
 }
 
 impl Performer for Boot<'_> {

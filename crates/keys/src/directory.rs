@@ -75,14 +75,6 @@ impl UnsignedDirectory {
     pub fn signed(&self, signature: Vec<u8>) -> Vec<u8> {
         SignedWire { body: self.0.clone(), signature }.encode_to_vec()
     }
-
-    /// The bytes of a directory file, given the same.
-    ///
-    /// # Errors
-    /// [`TooLarge`] when there are too many coordinators for the file.
-    pub fn emit(&self, generation: u64, signature: Vec<u8>) -> Result<Vec<u8>, TooLarge> {
-        emit(generation, &self.signed(signature), Notes::default())
-    }
 }
 
 /// Notes of the machine beside a directory in a slot. Nobody signed them.
@@ -324,7 +316,7 @@ mod tests {
         let slot = |directory: &Directory| {
             let unsigned = directory.unsigned();
             let signature = ca.sign(&SystemRandom::new(), &unsigned.to_sign()).expect("signs");
-            let bytes = unsigned.emit(1, signature.as_ref().to_vec()).expect("fits");
+            let bytes = emit(1, &unsigned.signed(signature.as_ref().to_vec()), Notes::default()).expect("fits");
             Slot::read(File::Directory, &bytes).expect("reads").clear().to_vec()
         };
         let clear = slot(&directory);

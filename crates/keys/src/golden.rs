@@ -244,7 +244,10 @@ fn every_format_has_its_known_bytes() {
     golden("assignment.hex", &assignment::encode(&assignment));
     let coordinators = vec![Coordinator { machine: identity_machine(), endpoints: vec!["192.0.2.10:7836".into()] }];
     let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
-    golden("directory.hex", &directory.unsigned().emit(1, b"signature".to_vec()).expect("fits"));
+    golden(
+        "directory.hex",
+        &directory::emit(1, &directory.unsigned().signed(b"signature".to_vec()), Notes::default()).expect("fits"),
+    );
     let minimum = DirectoryMinimum { key: ShareKey::of(&local(), &holder()), seal: 3, version: 9 };
     let (signed, notes) =
         (directory.unsigned().signed(b"signature".to_vec()), Notes { vouched: Some(1), lowers: Some(&minimum) });

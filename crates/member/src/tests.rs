@@ -448,7 +448,8 @@ proptest! {
 fn a_demotion_ends_by_the_words_of_two_others() {
     let mut world = World::coordinator();
     world.start().settle();
-    let kept = |desired: Desired| Event::Records(OwnRecords::Kept { desired: Some(desired.into()), peers: version(11) });
+    let kept =
+        |desired: Desired| Event::Records(OwnRecords::Kept { desired: Some(desired.into()), peers: version(11) });
     world.handle(kept(desired(11, Coordinator, &[1, 2, 3]))).settle();
     world.handle(kept(desired(12, Coordinator, &[2, 3]))).settle();
     world.handle(Event::Records(OwnRecords::Lost)).settle().pass(6);

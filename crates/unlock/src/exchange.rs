@@ -11,9 +11,9 @@
 //!
 //! # Invariants
 //! - A waiting coordinator gives no share before it has asked all others and none has a leader; where one has, its
-//!   directory holds: `crates/enrol/src/contribute/tests.rs`
+//!   directory holds: `crates/unlock/src/exchange/tests.rs`
 //! - A share goes to a machine that the giver's own directory calls a coordinator and its own share a holder, and to
-//!   nobody else: `crates/enrol/src/contribute/tests.rs`, `crates/pki/tests/handshakes.rs`
+//!   nobody else: `crates/unlock/src/exchange/tests.rs`, `crates/pki/tests/handshakes.rs`
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -396,7 +396,8 @@ mod tests {
         let mut slots = blank();
         slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, 1, 1)), Notes::default()).expect("fits"));
         // A newer file, by its checksum, that nobody signed.
-        let somebodys = directory(9, 2, 2).unsigned().emit(8, b"somebody's signature".to_vec()).expect("fits");
+        let somebodys = directory(9, 2, 2).unsigned().signed(b"somebody's signature".to_vec());
+        let somebodys = directory::emit(8, &somebodys, Notes::default()).expect("fits");
         slots.0[1] = Zeroizing::new(somebodys);
         let now = testkit::origin();
         let mut renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));

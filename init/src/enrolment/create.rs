@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use enrol::create::Creation;
-use enrol::create::{Material, SignedDirectory};
+use enrol::create::{CreateError, Creation, Material, NewAuthorities, Signer};
 use enrol::making::{IssuedCertificates, PrepareError};
 use enrol::member::Membership;
 use enrol::plan::Plan;
+use keys::coordinator::AuthorityKeys;
 use keys::identity::{cluster_id, machine_id};
-use model::{ClusterRole, Secret, VpnPrivKey};
+use model::ClusterRole;
 use pki::{Authority, AuthorityKind, PrivateKey, Profile, PublicKey, UnixTime};
+use zeroize::Zeroizing;
 
-use super::member::Authorities;
-use super::vault::Keys;
 use crate::machine::tpm::{self, Tpm};
 
 /// Why a cluster could not be made ready.
@@ -38,17 +37,6 @@ pub(crate) enum MakeError {
     Prepare(#[from] PrepareError<tpm::Error>),
 }
 
-/// Ready to be written.
-#[derive(Debug)]
-pub(super) struct Made {
-    /// What to do, in its order.
-    pub(super) plan: Plan,
-    /// Who the machine will be.
-    pub(super) membership: Membership,
-    /// What its data partition will keep.
-    pub(super) keys: Keys,
-}
-
 /// Draws and issues. `endpoints` are where other machines will find this one, `now` is Unix time.
 ///
 /// # Errors
@@ -58,31 +46,48 @@ pub(super) fn make(
     tpm: Option<&mut Tpm>,
     endpoints: Vec<String>,
     now: Duration,
-) -> Result<Made, MakeError> {
+) -> Result<(Plan, Membership), MakeError> {
     let time = UnixTime::since_unix_epoch(now);
     let material = Material::draw(random).map_err(MakeError::Random)?;
-    let authorities = Authorities {
-        cairn: Authority::create(AuthorityKind::Cairn, time)?,
-        etcd: Authority::create(AuthorityKind::Etcd, time)?,
-        kubernetes: Authority::create(AuthorityKind::Kubernetes, time)?.into(),
-        service_accounts: PrivateKey::generate()?,
-    };
+    let cairn = Authority::create(AuthorityKind::Cairn, time)?;
     let public = material.identity.public();
-    let ca_spki = authorities.cairn.public().spki();
+    let ca_spki = cairn.public().spki();
     let (machine, cluster) = (machine_id(&public), cluster_id(&ca_spki));
     // Whoever creates a cluster coordinates it, whatever else it does.
     let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
-    let certificate = authorities.cairn.issue(&profile, &PublicKey::from_ed25519(public), time)?;
+    let certificate = cairn.issue(&profile, &PublicKey::from_ed25519(public), time)?;
     let issued = IssuedCertificates {
         ca_spki,
-        ca_certificate: authorities.cairn.certificate().to_vec(),
+        ca_certificate: cairn.certificate().to_vec(),
         machine_certificate: certificate.to_vec(),
     };
-    let draft = creation.draft(material, issued);
-    let directory = draft.directory(endpoints);
-    let signature = sign(&authorities.cairn, &directory.to_sign())?;
-    let (plan, membership) = draft.plan(tpm, SignedDirectory { directory, signature }, now.as_secs())?;
-    Ok(Made { plan, membership, keys: Keys { authorities, vpn: vpn_key()? } })
+    let keys = |authority: &Authority| {
+        let key = Zeroizing::new(authority.export_key()?.expose().to_vec());
+        Ok::<_, pki::KeyError>(AuthorityKeys { certificate: authority.certificate().to_vec(), key })
+    };
+    let authorities = NewAuthorities {
+        issued,
+        etcd: keys(&Authority::create(AuthorityKind::Etcd, time)?)?,
+        kubernetes: keys(&Authority::create(AuthorityKind::Kubernetes, time)?)?,
+        service_accounts: Zeroizing::new(PrivateKey::generate()?.to_pkcs8()?.expose().to_vec()),
+        cairn: keys(&cairn)?,
+    };
+    let planned = creation.draft(material, authorities, endpoints).plan(tpm, &Ca(&cairn), now.as_secs());
+    planned.map_err(|error| match error {
+        CreateError::Prepare(error) => error.into(),
+        CreateError::Sign(error) => error,
+    })
+}
+
+/// Signer of the cluster's first directory.
+struct Ca<'a>(&'a Authority);
+
+impl Signer for Ca<'_> {
+    type Error = MakeError;
+
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, MakeError> {
+        sign(self.0, message)
+    }
 }
 
 /// The CA's signature over the directory: ECDSA P-256, DER.
@@ -91,17 +96,6 @@ pub(crate) fn sign(authority: &Authority, message: &[u8]) -> Result<Vec<u8>, Mak
     let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.expose()).map_err(|_| MakeError::Sign)?;
     let signature = pair.sign(&SystemRandom::new(), message).map_err(|_| MakeError::Sign)?;
     Ok(signature.as_ref().to_vec())
-}
-
-/// An X25519 private key (RFC 7748, section 5): 32 random bytes, clamped as WireGuard keeps them.
-fn vpn_key() -> Result<VpnPrivKey, MakeError> {
-    let key = Secret::fill(|bytes: &mut [u8; 32]| {
-        random(bytes)?;
-        bytes[0] &= 248;
-        bytes[31] = bytes[31] & 127 | 64;
-        Ok(())
-    });
-    key.map(VpnPrivKey).map_err(MakeError::Random)
 }
 
 /// From the kernel's pool, into which the TPM's bytes were mixed (getrandom(2)).
@@ -130,8 +124,9 @@ mod tests {
     use keys::identity::SigningKey;
     use keys::recovery::RecoveryPubKey;
     use keys::two_slot::{File, SLOT_BYTES, Slots};
-    use model::{BootClass, ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, VPN_PREFIX};
-    use zeroize::Zeroizing;
+    use model::{
+        BootClass, ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, Secret, VPN_PREFIX,
+    };
 
     use super::super::perform::milestone;
     use super::*;
@@ -220,8 +215,7 @@ mod tests {
         fn create(&mut self) -> Membership {
             let found = self.found();
             let Decision::Create(creation) = found.decision else { panic!("a config and a blank disk: {found:?}") };
-            let Made { plan, membership, .. } =
-                make(*creation, None, vec![], Duration::from_secs(1_800_000_000)).expect("made");
+            let (plan, membership) = make(*creation, None, vec![], Duration::from_secs(1_800_000_000)).expect("made");
             let _capped = plan.perform(self).expect("in memory nothing fails");
             membership
         }

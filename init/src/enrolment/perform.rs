@@ -14,7 +14,7 @@ use model::Chain;
 use unlock::renewal::DirectoryWrite;
 use unlock::share::ShareWrite;
 
-use super::vault::{self, Kept, Keys};
+use super::vault::{self, Kept};
 use crate::machine::disk::{self, Disk};
 use crate::machine::esp::{self, Esp};
 use crate::machine::tpm::{self, EndOf, Tpm};
@@ -82,8 +82,6 @@ pub(super) struct LocalPerformer {
     pub(super) esp: Esp,
     /// Until it is capped.
     pub(super) tpm: Option<Tpm>,
-    /// A new cluster's, until they are written.
-    pub(super) keys: Option<Keys>,
     /// Closed at first.
     pub(super) data: Data,
 }
@@ -108,9 +106,7 @@ impl LocalPerformer {
                 Data::Closed | Data::Mounted(_) | Data::Loaded(..) => return Err(StepError::OutOfOrder),
             },
             Effect::Mount => self.mount()?,
-            Effect::PopulateData(new) => {
-                vault::write(vault::ROOT, self.keys.take().as_ref(), &new)?;
-            }
+            Effect::PopulateData(new) => vault::write(vault::ROOT, &new)?,
             Effect::WriteAttempt { slot, bytes } => esp.write_slot(File::Seal, slot, &bytes)?,
             Effect::EraseAttempt { slot } => esp.write_slot(File::Seal, slot, &[0; SLOT_BYTES])?,
             Effect::WriteEsp { file, slot, bytes } => esp.write_slot(file, slot, &bytes)?,

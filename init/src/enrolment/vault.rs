@@ -56,15 +56,9 @@ pub(crate) enum WriteError {
     /// The directory cannot be made.
     #[error("make the directory for the cluster's keys")]
     Directory(#[source] io::Error),
-    /// A key cannot be exported.
-    #[error("export a key")]
-    Export(#[from] pki::KeyError),
     /// A file cannot be written, or not be made durable.
     #[error("write `{0}`")]
     File(String, #[source] io::Error),
-    /// A cluster is created without keys, or joined with some.
-    #[error("only who creates a cluster has keys of its own to write")]
-    Keys,
     /// The file system cannot be made durable.
     #[error("sync the data partition")]
     Sync(#[source] io::Error),
@@ -102,13 +96,6 @@ pub(crate) enum LoadError {
     Replace(&'static str, #[source] io::Error),
 }
 
-/// Keys of a cluster's first machine, made at create.
-#[derive(Debug)]
-pub(super) struct Keys {
-    pub(super) authorities: Authorities,
-    pub(super) vpn: VpnPrivKey,
-}
-
 /// What is kept.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -123,43 +110,40 @@ pub(super) struct Kept {
     pub(super) first_contact: Option<FirstContact>,
 }
 
-/// Writes what a new member keeps, durably. `keys` are there where a cluster is created.
+/// Writes what a new member keeps, durably.
 ///
 /// # Errors
 /// [`WriteError`] names the file.
-pub(super) fn write(root: &str, keys: Option<&Keys>, data: &NewData) -> Result<(), WriteError> {
+pub(super) fn write(root: &str, data: &NewData) -> Result<(), WriteError> {
     let root = Path::new(root);
     DirBuilder::new().mode(0o700).create(root).map_err(WriteError::Directory)?;
-    let desired = match (data, keys) {
-        (NewData::Created { desired, master_secret, first_contact }, Some(keys)) => {
+    let desired = match data {
+        NewData::Created { desired, vpn_key, first_contact, keys } => {
             put_keys(root, keys)?;
-            put(root, MASTER_SECRET, master_secret.expose())?;
+            put(root, VPN, vpn_key.expose())?;
             put(root, FIRST_CONTACT, first_contact.expose())?;
             desired
         }
-        (NewData::Joined { desired, vpn_key, peers: first }, None) => {
+        NewData::Joined { desired, vpn_key, peers: first } => {
             put(root, VPN, vpn_key.expose())?;
             if let Some(known) = first.encode()? {
                 put(root, peers::FILE, &known.bytes)?;
             }
             desired
         }
-        (NewData::Created { .. }, None) | (NewData::Joined { .. }, Some(_)) => return Err(WriteError::Keys),
     };
     put(root, DESIRED, &desired.encode())?;
     let directory = File::open(root).map_err(WriteError::Sync)?;
     directory.sync_all().and_then(|()| Ok(rustix::fs::syncfs(&directory)?)).map_err(WriteError::Sync)
 }
 
-fn put_keys(root: &Path, keys: &Keys) -> Result<(), WriteError> {
-    let Authorities { cairn, etcd, kubernetes, service_accounts } = &keys.authorities;
-    for authority in [cairn, etcd, &**kubernetes] {
-        let kind = authority.kind();
-        put(root, &format!("{kind}.crt"), authority.certificate())?;
-        put(root, &format!("{kind}.key"), authority.export_key()?.expose())?;
+fn put_keys(root: &Path, keys: &CoordinatorKeys) -> Result<(), WriteError> {
+    for (kind, AuthorityKeys { certificate, key }) in kinds(keys) {
+        put(root, &format!("{kind}.crt"), certificate)?;
+        put(root, &format!("{kind}.key"), key)?;
     }
-    put(root, SERVICE_ACCOUNT, service_accounts.to_pkcs8()?.expose())?;
-    put(root, VPN, keys.vpn.expose())
+    put(root, SERVICE_ACCOUNT, &keys.service_accounts)?;
+    put(root, MASTER_SECRET, keys.master_secret.expose())
 }
 
 /// Keeps another desired state in place of the one before, durably: to be called before that is obeyed.

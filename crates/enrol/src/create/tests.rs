@@ -8,7 +8,7 @@ use keys::record::Record;
 use keys::recovery;
 use keys::seal::{self, Body, Candidate};
 use keys::two_slot::{Next, Slot};
-use model::BootClass;
+use model::{BootClass, Uuid};
 
 use super::*;
 use crate::config::{self, Intent, WithoutTpm};
@@ -16,7 +16,7 @@ use crate::files::NextWrites;
 use crate::fixture;
 use crate::making::FIRST_HEADER;
 use crate::step::Effect;
-use crate::world::{Chip, Cut, Ended, World, signed};
+use crate::world::{Chip, Cut, Ended, Somebody, World, authorities};
 
 /// Random bytes that tell which draw they came from: the n-th draw is n, n, n, ….
 fn numbered() -> Material {
@@ -54,10 +54,9 @@ fn written(level: Level) -> Written {
     let (node, network, boot_class) = (config.node, config.network, BootClass::Direct);
     let site = Site { node, network, digest, boot_class, next, attempt: None };
     let creation = Creation { site, create, first_contact: config.first_contact };
-    let draft = creation.draft(numbered(), issued);
+    let draft = creation.draft(numbered(), authorities(issued), vec!["192.0.2.10:7836".into()]);
     let holder = draft.holder;
-    let directory = signed(&draft);
-    let (plan, member) = draft.plan::<Chip>(None, directory, 1_790_000_000).expect("fits");
+    let (plan, member) = draft.plan::<Chip, _>(None, &Somebody, 1_790_000_000).expect("fits");
     assert_eq!(member.identity.holder, holder);
     let effects = plan.effects();
 
@@ -140,6 +139,9 @@ fn each_random_value_is_drawn_by_itself_and_used_in_its_place() {
     for value in secrets {
         assert!(value[0] != 0 && value == [value[0]; 32], "drawn to its last byte: {value:?}");
     }
+    let mut vpn_key = [5; 32];
+    (vpn_key[0], vpn_key[31]) = (0, 0x45);
+    assert_eq!(drawn.vpn_key.expose(), &vpn_key, "clamped, as WireGuard keeps it");
     let nonce = drawn.fresh.seal_nonce;
     assert!(nonce[0] != 0 && nonce == [nonce[0]; 12]);
     assert!(different.iter().all(|value| value[0] != nonce[0]), "nor the nonce");

@@ -15,17 +15,20 @@ use rustix::io::Errno;
 
 use super::*;
 
-fn keys() -> Keys {
+fn keys() -> CoordinatorKeys {
     let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
-    let authority = |kind| Authority::create(kind, now).expect("made");
-    Keys {
-        authorities: Authorities {
-            cairn: authority(AuthorityKind::Cairn),
-            etcd: authority(AuthorityKind::Etcd),
-            kubernetes: authority(AuthorityKind::Kubernetes).into(),
-            service_accounts: PrivateKey::generate().expect("made"),
-        },
-        vpn: VpnPrivKey(Secret::take(&mut [1; 32])),
+    let authority = |kind| {
+        let authority = Authority::create(kind, now).expect("made");
+        let key = authority.export_key().expect("exported").expose().to_vec();
+        AuthorityKeys { certificate: authority.certificate().to_vec(), key: key.into() }
+    };
+    let service_accounts = PrivateKey::generate().expect("made").to_pkcs8().expect("exported");
+    CoordinatorKeys {
+        master_secret: MasterSecret(Secret::take(&mut [2; 32])),
+        cairn: authority(AuthorityKind::Cairn),
+        etcd: authority(AuthorityKind::Etcd),
+        kubernetes: authority(AuthorityKind::Kubernetes),
+        service_accounts: service_accounts.expose().to_vec().into(),
     }
 }
 
@@ -73,11 +76,12 @@ fn joined(desired: Desired) -> NewData {
     NewData::Joined { desired, vpn_key, peers: Known::of_answer(VERSION, vec![]) }
 }
 
-fn data() -> NewData {
+fn data(keys: CoordinatorKeys) -> NewData {
     NewData::Created {
         desired: desired(),
-        master_secret: MasterSecret(Secret::take(&mut [2; 32])),
+        vpn_key: VpnPrivKey(Secret::take(&mut [1; 32])),
         first_contact: FirstContact(Secret::take(&mut [3; 32])),
+        keys,
     }
 }
 
@@ -86,15 +90,15 @@ fn what_is_written_at_create_is_read_at_every_start() {
     let place = tempfile::tempdir().expect("a place for files");
     let root = place.path().join("cairn");
     let root = root.to_str().expect("a plain path");
-    let keys = keys();
-    write(root, Some(&keys), &data()).expect("writes");
+    let created = keys();
+    let (etcd, service_accounts) = (created.etcd.certificate.clone(), created.service_accounts.clone());
+    write(root, &data(created)).expect("writes");
     let kept = load(root).expect("loads");
     assert_eq!(kept.desired, desired());
     assert_eq!(kept.vpn.expose(), &[1; 32]);
     let authorities = kept.authorities.expect("it is a coordinator's");
-    assert_eq!(authorities.etcd.certificate(), keys.authorities.etcd.certificate());
-    let spki = |authorities: &Authorities| authorities.service_accounts.public().spki();
-    assert_eq!(spki(&authorities), spki(&keys.authorities));
+    assert_eq!(authorities.etcd.certificate().as_ref(), etcd);
+    assert_eq!(authorities.service_accounts.to_pkcs8().expect("exported").expose(), &service_accounts[..]);
     assert_eq!(kept.first_contact.expect("not claimed yet").expose(), &[3; 32]);
     assert_eq!(load_master_secret(root).expect("loads").expose(), &[2; 32]);
 }
@@ -105,9 +109,7 @@ fn a_node_holds_nothing_that_signs() {
     let root = place.path().join("cairn");
     let root = root.to_str().expect("a plain path");
     let node = second().as_node();
-    assert!(matches!(write(root, Some(&keys()), &joined(node.clone())), Err(WriteError::Keys)));
-    fs::remove_dir(root).expect("it is empty");
-    write(root, None, &joined(node.clone())).expect("writes");
+    write(root, &joined(node.clone())).expect("writes");
     let kept = load(root).expect("loads");
     assert_eq!((kept.desired, kept.authorities.is_none()), (node, true));
     assert_eq!((kept.vpn.expose(), kept.first_contact.is_none()), (&[1; 32], true));
@@ -123,10 +125,11 @@ fn what_makes_a_coordinator_comes_whole_and_goes_whole() {
     let place = tempfile::tempdir().expect("a place for files");
     let (first, root) = (place.path().join("first"), place.path().join("cairn"));
     let (first, root) = (first.to_str().expect("a plain path"), root.to_str().expect("a plain path"));
-    let keys = keys();
-    write(first, Some(&keys), &data()).expect("writes");
+    let created = keys();
+    let certificate = created.cairn.certificate.clone();
+    write(first, &data(created)).expect("writes");
     let (node, coordinator) = (second().as_node(), second());
-    write(root, None, &joined(node.clone())).expect("writes");
+    write(root, &joined(node.clone())).expect("writes");
     keep(Path::new(root), &coordinator).expect("kept");
     let starts_as = || {
         let kept = load(root).expect("loads");
@@ -137,7 +140,6 @@ fn what_makes_a_coordinator_comes_whole_and_goes_whole() {
     let given = hand_over(first).expect("reads");
     assert!(matches!(take_up(root, &given, b"another CA"), Err(LoadError::OtherCluster)));
     assert!(!exists(Path::new(root), MASTER_SECRET).expect("seen"), "nothing of another cluster is kept");
-    let certificate = keys.authorities.cairn.certificate().to_vec();
     take_up(root, &given, &certificate).expect("takes");
     // Cut before etcd has begun: it would know no member, so it is a node and asks again.
     let kept = load(root).expect("loads");
@@ -169,7 +171,7 @@ fn a_coordinator_is_one_at_once_only_when_it_is_whole() {
     let place = tempfile::tempdir().expect("a place for files");
     let root = place.path().join("cairn");
     let text = root.to_str().expect("a plain path");
-    write(text, Some(&keys()), &data()).expect("writes");
+    write(text, &data(keys())).expect("writes");
     let coordinates = || load(text).expect("loads").authorities.is_some();
     assert!(coordinates(), "its etcd is its own to begin");
     keep(&root, &Desired { at: Some(VERSION), ..desired() }).expect("kept");
@@ -190,7 +192,7 @@ fn a_disk_of_an_older_cairn_is_refused_by_name() {
     let place = tempfile::tempdir().expect("a place for files");
     let root = place.path().join("cairn");
     let text = root.to_str().expect("a plain path");
-    write(text, Some(&keys()), &data()).expect("writes");
+    write(text, &data(keys())).expect("writes");
     let bytes = keys::assignment::encode(&desired().assignment);
     fs::write(root.join(ASSIGNMENT), &bytes).expect("writable");
     load(text).expect("what it is to be is there");
@@ -224,7 +226,7 @@ fn an_error_makes_no_other_machine_and_erases_nothing() {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
         let root = root.to_str().expect("a plain path");
-        write(root, Some(&keys()), &data()).expect("writes");
+        write(root, &data(keys())).expect("writes");
         fs::create_dir_all(place.path().join(ETCD_BEGAN)).expect("made");
         let desired = if joined { second() } else { desired() };
         if joined {
@@ -248,7 +250,7 @@ fn an_error_makes_no_other_machine_and_erases_nothing() {
 fn nobody_else_reads_them() {
     let place = tempfile::tempdir().expect("a place for files");
     let root = place.path().join("cairn");
-    write(root.to_str().expect("a plain path"), Some(&keys()), &data()).expect("writes");
+    write(root.to_str().expect("a plain path"), &data(keys())).expect("writes");
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
     assert_eq!(mode(&root), 0o700);
     for entry in fs::read_dir(&root).expect("readable") {
@@ -262,7 +264,7 @@ fn the_first_contact_secret_is_forgotten_once_and_for_all() {
     let place = tempfile::tempdir().expect("a place for files");
     let root = place.path().join("cairn");
     let root = root.to_str().expect("a plain path");
-    write(root, Some(&keys()), &data()).expect("writes");
+    write(root, &data(keys())).expect("writes");
     forget_first_contact(root).expect("removed");
     forget_first_contact(root).expect("nothing left to do");
     assert!(load(root).expect("loads").first_contact.is_none());
@@ -273,7 +275,7 @@ fn damaged_files_are_named() {
     let place = tempfile::tempdir().expect("a place for files");
     let root = place.path().join("cairn");
     let text = root.to_str().expect("a plain path");
-    write(text, Some(&keys()), &data()).expect("writes");
+    write(text, &data(keys())).expect("writes");
     fs::write(root.join(VPN), [0; 31]).expect("writable");
     assert!(matches!(load(text), Err(LoadError::Size(name)) if name == VPN));
     fs::write(root.join(VPN), [0; 32]).expect("writable");
