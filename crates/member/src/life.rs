@@ -238,10 +238,10 @@ impl Life {
         }
     }
 
-    /// Whether etcd let go of this machine and has added it again: no voter becomes a learner otherwise.
+    /// Whether etcd let go of this machine and has added it again: it becomes a learner, and has an etcd here that was none.
     fn has_left_etcd(&self, desired: &Desired) -> bool {
-        let is_learner = matches!(desired.etcd, EtcdPart::Learner { .. });
-        is_learner && self.belief.desired().etcd == EtcdPart::Voter && self.role.has_begun()
+        let is_learner = |desired: &Desired| matches!(desired.etcd, EtcdPart::Learner { .. });
+        is_learner(desired) && !is_learner(self.belief.desired()) && self.role.has_begun()
     }
 
     /// No voice says any more that the machine is a node, or enough do.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster::Word;
-use cluster::desired::Desired;
+use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use model::ClusterRole::{Coordinator, Node};
@@ -298,6 +298,15 @@ fn a_promotion_replaces_what_etcd_left_here() {
     let steps = world.steps();
     let joins = [EffectKind::PutEtcdAside, EffectKind::Keep, EffectKind::NoteJoin, EffectKind::TakeKeys];
     assert_eq!(steps[..4], joins, "{steps:?}");
+    assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }));
+    // The same where it is to coordinate before etcd has added it.
+    let mut world = World::coordinator();
+    world.start().settle();
+    world.hears(&all_say(&[2], &node(11)));
+    let not_added = Desired { etcd: EtcdPart::Out, ..learner(12, &[2]) };
+    world.hears(&all_say(&[2], &not_added)).past();
+    world.hears(&all_say(&[2], &learner(13, &[2])));
+    assert!(world.past().contains(&Effect::PutEtcdAside));
     assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }));
     // The same behind a cut at each step.
     for cut in 0..8 {
