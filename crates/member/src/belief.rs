@@ -91,11 +91,12 @@ impl Belief {
         self.settle();
     }
 
-    /// Takes the version of peers that were judged.
-    pub(crate) fn take_peers(&mut self, version: StateVersion) {
-        self.peers = Some(version);
+    /// Takes the version of peers that were judged; whether it is another one.
+    pub(crate) fn take_peers(&mut self, version: StateVersion) -> bool {
+        let is_other = self.peers.replace(version) != Some(version);
         self.desired.at = self.desired.at.max(Some(version));
         self.settle();
+        is_other
     }
 
     fn settle(&mut self) {

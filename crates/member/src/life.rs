@@ -175,8 +175,9 @@ impl Life {
         };
         match self.belief.judge(by, Some(version), &others) {
             Ok(()) => {
-                self.belief.take_peers(version);
-                self.keeping.peers();
+                if self.belief.take_peers(version) {
+                    self.keeping.peers();
+                }
                 out.push(Effect::Mesh(news));
             }
             Err(why) => self.disbelieve(by, why, now, out),
@@ -277,8 +278,7 @@ impl Life {
             return; // of units that are gone by now
         }
         self.turn(out, Source::kept);
-        if let Some(version) = peers {
-            self.belief.take_peers(version);
+        if peers.is_some_and(|version| self.belief.take_peers(version)) {
             self.keeping.peers();
         }
         let Some(desired) = desired else { return };

@@ -336,6 +336,18 @@ fn what_is_right_causes_no_step() {
     }
 }
 
+/// Each write is a sync of the machine's disk. Proves: Q1
+#[test]
+fn peers_are_written_only_when_they_are_others() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    let mut writes = |revision| {
+        world.handle(Event::Records(OwnRecords::Kept { desired: None, peers: version(revision) })).settle().pass(20);
+        world.past().iter().filter(|effect| **effect == Effect::Keep(KeptFile::Peers)).count()
+    };
+    assert_eq!([11, 11, 11, 12, 12].map(&mut writes), [1, 0, 0, 1, 0], "a change of the audit is none of the peers");
+}
+
 #[test]
 fn words_of_a_coordinator_that_was_left_are_not_heard() {
     let mut world = World::node();
