@@ -59,13 +59,13 @@ pub(crate) enum Error {
     Tls(#[from] pki::TlsError),
 }
 
-/// What the units of a coordinator are made from.
+/// Ground that the units of a coordinator are made from.
 pub(crate) struct Ground<'a> {
     pub(crate) board: &'a Board,
     pub(crate) plan: &'a Arc<ServicePlan>,
     pub(crate) authorities: &'a Authorities,
     pub(crate) records: &'a Records,
-    /// What the machine is told to be: it names the coordinators.
+    /// Desired state of the machine, which names the coordinators.
     pub(crate) desired: watch::Receiver<Desired>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) use perform::Performer;
 /// Why a life ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nobody can be asked.
+    /// No client for coordinators can be made.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A file cannot be read.
@@ -83,7 +83,7 @@ impl Underway {
         self.kinds.insert(self.tasks.spawn(effect).id(), kind);
     }
 
-    /// Ends what of this kind is under way, untold.
+    /// Forgets what of this kind is under way: its end is told to nobody.
     fn forget(&mut self, kind: EffectKind) {
         self.kinds.retain(|_, it| *it != kind);
     }

@@ -169,7 +169,7 @@ impl Life {
         let Some(version) = news.version() else {
             if news == News::Behind {
                 self.belief.doubt(by, &others);
-                self.disbelieve(by, Disbelief::Behind, now, out);
+                self.leave(by, Disbelief::Behind.to_string(), now, out);
             }
             return;
         };
@@ -180,7 +180,7 @@ impl Life {
                 }
                 out.push(Effect::Mesh(news));
             }
-            Err(why) => self.disbelieve(by, why, now, out),
+            Err(why) => self.leave(by, why.to_string(), now, out),
         }
     }
 
@@ -191,7 +191,7 @@ impl Life {
             self.report(Part::Role, Some(text.to_owned()), out);
         }
         if let Err(why) = self.belief.judge(by, desired.at, &self.others()) {
-            return self.disbelieve(by, why, now, out);
+            return self.leave(by, why.to_string(), now, out);
         }
         if !self.is_doubtful(&desired) {
             self.report(Part::Doubt, None, out);
@@ -252,9 +252,10 @@ impl Life {
         (self.second_voice, self.in_vain) = (None, false);
     }
 
-    fn disbelieve(&mut self, by: MachineId, why: Disbelief, now: Instant, out: &mut Vec<Effect>) {
+    /// Leaves the coordinator that is attended, for this reason.
+    fn leave(&mut self, by: MachineId, why: String, now: Instant, out: &mut Vec<Effect>) {
         out.push(Effect::Leave);
-        self.left(by, why.to_string(), now, out);
+        self.left(by, why, now, out);
     }
 
     fn left(&mut self, by: MachineId, why: String, now: Instant, out: &mut Vec<Effect>) {
@@ -297,8 +298,7 @@ impl Life {
             (Effect::Announce(_), Ok(_)) => self.announcing.heard(),
             (Effect::Announce(_), Err(why)) => {
                 if let Some(by) = self.source.attended() {
-                    out.push(Effect::Leave);
-                    self.left(by, why.clone(), now, out);
+                    self.leave(by, why.clone(), now, out);
                 }
             }
             (Effect::AskDirectory(_), _) => {}

@@ -115,7 +115,7 @@ impl<'a> LockedMember<'a> {
     /// Judges whether a half opens the disk.
     ///
     /// # Errors
-    /// What the header says against it.
+    /// Verdict of the disk's header against the half.
     pub fn judge(&self, half: ClusterHalf) -> Result<FittingHalf, OpenError> {
         let opened = open(&self.disk.header, &self.body.local_key, Some(&half), &self.body.expected());
         opened.map(|_| FittingHalf(half))

@@ -67,7 +67,7 @@ impl Records {
     }
 }
 
-/// What the records say of a machine that begins as a node, since what makes a coordinator is handed over once it is a member. It
+/// Records of a machine that begins as a node, since what makes a coordinator is handed over once it is a member. It
 /// hears first of coordinators, then of others.
 fn recorded(state: &State, id: &MachineId) -> Option<Recorded> {
     let machine = state.machine(id).filter(|machine| machine.belongs())?.clone();
