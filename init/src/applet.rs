@@ -1,5 +1,5 @@
-//! What this binary is besides PID 1: the `mount` and `umount` that kubelet runs for volumes, and the debug profile's
-//! test programs.
+//! Programs in this binary besides PID 1: the `mount` and `umount` that kubelet runs for volumes, and the debug
+//! profile's test programs.
 //!
 //! Only the calls kubelet makes are understood (k8s.io/mount-utils, `mount_linux.go`); anything else is refused
 //! with a message, because guessing at a mount is worse than not making it.
@@ -58,7 +58,7 @@ enum Error {
     System(String, rustix::io::Errno),
 }
 
-/// One call of mount(8), as far as kubelet makes them.
+/// A call of mount(8) with the arguments that kubelet gives.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount {
     kind: Option<String>,

@@ -66,7 +66,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     serve::halted(&mut machine, fatal).await
 }
 
-/// What follows once people can be told.
+/// Boots on from the moment when people can be told: enrols the machine, then serves until the end.
 async fn serves(
     machine: &mut Machine,
     mut enrolment: Enrolment,

@@ -33,7 +33,7 @@ use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::{clock, durable, tasks};
 use crate::shown::board::Board;
 
-/// Which step failed.
+/// Failed step on the way to running services.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// A directory could not be made.
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     /// A certificate could not be issued.
     #[error("issue a certificate")]
     Issue(#[from] pki::IssueError),
-    /// Whom etcd is to refuse cannot be said.
+    /// The list of certificates that etcd is to refuse could not be made.
     #[error(transparent)]
     Revoked(#[from] RevocationError),
     /// A key could not be made or exported.

@@ -1,5 +1,5 @@
-//! What this machine knows of itself, in types and in one place: rules read it and wait on it. How it is shown is the
-//! board's matter, which draws these facts and adds its words; nothing here is a text that somebody would have to parse.
+//! Facts that this machine knows of itself, in types and in one place: rules read them and wait on them. How they are
+//! shown is the board's matter, which adds its words; nothing here is a text that somebody would have to parse.
 //!
 //! ```text
 //!   boot, uplink, enrolment, storage, control ──► facts ──┬─► access, directory, tagging: decide
@@ -20,30 +20,30 @@ use tokio::sync::watch;
 use crate::machine::kernel::Boot;
 use crate::runtime::standstills::Standstills;
 
-/// What is known now.
+/// Facts of the machine at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Now {
     state: Option<MachineState>,
     held: Vec<ConditionName>,
-    /// What the machine is called; nothing before a seal has opened.
+    /// Names of the machine; none before a seal has opened.
     pub(crate) names: Option<Names>,
-    /// What its cluster assigned to a member.
+    /// VPN address, roles and pod prefix that its cluster assigned to a member.
     pub(crate) assignment: Option<Assignment>,
     /// The addresses of its public links, in the order in which they came.
     pub(crate) links: Vec<Link>,
-    /// Its address in the mesh.
+    /// Address of the machine in the mesh.
     pub(crate) vpn: Option<Address>,
     /// How its data is protected; none before the data is open.
     pub(crate) level: Option<LevelInForce>,
-    /// What stands between a thief and the data.
+    /// Keys that stand between a thief and the data.
     pub(crate) protection: Protection,
-    /// What a cold start takes, of a member.
+    /// Way of a cold start, automatic or manual; none before the machine is a member.
     pub(crate) cold_start: Option<ColdStart>,
     /// Which cluster key a coordinator's disk takes at the next start: see [`cluster::epochs::takes`].
     pub(crate) takes_key_generation: Option<u32>,
 }
 
-/// What the machine is called: all of its identity that anybody but its owner's tools reads.
+/// Names of the machine: all of its identity that anybody but its owner's tools reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names {
     /// Host and node name.
@@ -53,7 +53,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Those of an identity.
+    /// Names within an identity.
     pub(crate) fn of(identity: &Identity) -> Self {
         let Identity { holder, name, .. } = identity;
         Self { node: name.clone(), machine: holder.machine, cluster: holder.cluster }
@@ -103,7 +103,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Of a machine about which nothing is decided yet, and the beginning of what it goes through.
+    /// Facts of a machine about which nothing is decided yet, and the beginning of what it goes through.
     pub(crate) fn new(boot: Boot) -> (Self, PowerOn) {
         let now = Now {
             state: None,
@@ -121,7 +121,7 @@ impl Facts {
         (Self { boot, standstills: Standstills::default(), now }, PowerOn::new())
     }
 
-    /// What never changes.
+    /// Facts that never change during a boot.
     pub(crate) fn boot(&self) -> &Boot {
         &self.boot
     }
@@ -136,7 +136,7 @@ impl Facts {
         question(&self.now.borrow())
     }
 
-    /// Their changes.
+    /// Watches the facts from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<Now> {
         self.now.subscribe()
     }

@@ -53,19 +53,19 @@ pub(crate) enum Error {
     Serve(&'static str, #[source] io::Error),
 }
 
-/// What connections are answered with: certificates, accepted owners. Replaced when the machine gets its identity.
+/// Certificates and owners with which connections are answered; replaced when the machine gets its identity.
 #[derive(Debug, Clone)]
 struct Front {
     /// TLS with the present certificates.
     tls: Arc<ServerConfig>,
-    /// Who calls.
+    /// Callers that are let in.
     callers: Callers,
 }
 
-/// Who calls an API, by the certificates that its handshakes let through.
+/// Callers of an API, by the certificates that its handshakes let through.
 #[derive(Debug, Clone)]
 enum Callers {
-    /// Anybody; these are the owners.
+    /// Anybody; of them, these are the owners.
     Any(Owners),
     /// Machines that the cluster let in.
     Members,

@@ -1,5 +1,5 @@
-//! What every part of PID 1 runs on: tasks and children, the clock, the log, memory. Knows nothing of the machine or its
-//! cluster.
+//! Runtime of PID 1, on which every part runs: tasks and children, the clock, the log, memory. Knows nothing of the
+//! machine or its cluster.
 
 pub(crate) mod child;
 pub(crate) mod clock;

@@ -28,10 +28,10 @@ use crate::storage::{self, Mounted};
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
 
-/// Nobody but people can see why a machine cannot go on: it leaves them so long to look, unless they end it themselves.
+/// Time that people have to see why a machine cannot go on, unless they end it themselves.
 const LATER: Duration = Duration::from_secs(600);
 
-/// What the boot made, from the moment on when people can be told.
+/// Parts that the boot made, from the moment on when people can be told.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) board: Board,
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
     serving: Option<Serving>,
 }
 
-/// What a member runs, and on what.
+/// Services of a member, and the file system they run on.
 #[derive(Debug)]
 struct Serving {
     services: Services,
@@ -49,7 +49,7 @@ struct Serving {
 }
 
 impl Machine {
-    /// One that serves nothing yet but its API.
+    /// Machine that serves nothing yet but its API.
     pub(crate) const fn new(board: Board, children: Children, api: PublicApi, buttons: Buttons) -> Self {
         Self { board, children, api, buttons, serving: None }
     }

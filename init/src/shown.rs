@@ -1,4 +1,4 @@
-//! What PID 1 shows people: the board and the sheet that draws it, what the kernel says, what ends a boot for good.
+//! Board, sheet, kernel's messages and last words: all that PID 1 shows people.
 
 pub(crate) mod board;
 pub(crate) mod fatal;

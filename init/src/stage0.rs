@@ -1,4 +1,4 @@
-//! What the initramfs runs: find the system slot, set up dm-verity, switch root, run the same binary from there.
+//! Stage 0, in the initramfs: find the system slot, set up dm-verity, switch root, run the same binary from there.
 //!
 //! ```text
 //!   kernel ─► /init (initramfs) ─► command line and extras refused? ─► slot by PARTUUID ─► dm-verity ─► erofs ─► /bin/init
@@ -25,18 +25,18 @@ use crate::runtime::{clock, durable};
 /// Stage 0's own files in the initramfs.
 const VERITY: &str = "/cairn/verity";
 const COMMAND_LINE: &str = "/cairn/cmdline";
-/// What the systemd stub leaves when credentials, addons or extensions were passed next to the UKI.
+/// Directory that the systemd stub leaves when credentials, addons or extensions were passed next to the UKI.
 const EXTRAS: &str = "/.extra";
 /// Disks that spin up or sit behind USB take their time.
 const SLOT_DEADLINE: Duration = Duration::from_secs(20);
 
-/// What keeps the machine from its verified root.
+/// Obstacle between the machine and its verified root.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// A base file system did not mount.
     #[error("mount `{0}`")]
     Mount(&'static str, #[source] io::Error),
-    /// One of the initramfs' own files cannot be read.
+    /// A file of the initramfs cannot be read.
     #[error("read `{0}`")]
     Read(&'static str, #[source] io::Error),
     /// `/cairn/verity` is not what the image build writes.

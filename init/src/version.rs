@@ -1,4 +1,4 @@
-//! What this build calls itself.
+//! Version of this build, as a number, a record and a text.
 
 use cluster::record::Release;
 

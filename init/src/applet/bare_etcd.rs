@@ -21,7 +21,7 @@ use crate::runtime::tls;
 /// Why nobody could ask.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// What each of them is answered, one line a question.
+/// Answers of etcd to the three callers, one line a question.
 pub(super) fn asked_by_others() -> io::Result<Vec<String>> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ask())
 }

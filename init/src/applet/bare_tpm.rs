@@ -1,6 +1,6 @@
-//! What root can send to the TPM by itself: empty passwords instead of policies and sessions, and everything by which it
-//! could keep a disk shut. For the debug profile's tests only; bytes by the specification (TPM 2.0 Library, parts 2
-//! and 3) and not by `attest`, whose good manners it must not have. Believes every answer.
+//! Commands that root can send to the TPM by itself: empty passwords instead of policies and sessions, and everything
+//! by which it could keep a disk shut. For the debug profile's tests only; bytes by the specification (TPM 2.0 Library,
+//! parts 2 and 3) and not by `attest`, whose good manners it must not have. Believes every answer.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -57,7 +57,7 @@ impl Bus {
         self.code(&with_password(0x15e, word(&loaded, 10)?, &[]))
     }
 
-    /// What PCR 11 of the SHA-256 bank holds, by TPM2_PCR_Read.
+    /// Value of PCR 11 in the SHA-256 bank, by TPM2_PCR_Read.
     pub(super) fn pcr_11(&mut self) -> io::Result<Vec<u8>> {
         let selection = [0, 0, 0, 1, 0, 0x0b, 3, 0, 8, 0];
         let answer = self.transact(&without_session(0x17e, &selection))?;

@@ -27,17 +27,17 @@ use crate::network::uplink;
 use crate::runtime::clock;
 use crate::runtime::durable;
 
-/// What a program that ends at once ends with; counted by whoever started it.
+/// Exit code of a program that ends at once; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
-/// A greedy one may have so many tasks, the first one included.
+/// Tasks that the greedy program may have, the first one included.
 pub(crate) const MOST_THREADS: u32 = 64;
-/// And would take so much memory if nobody ended it.
+/// Memory that the greedy program would take if nobody ended it.
 const MOST_MEBIBYTES: usize = 128;
 /// For a thread that does nothing.
 const STACK: usize = 64 << 10;
 /// Where the program that measures the balancer answers itself.
 pub(crate) const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000);
-/// It writes a line after so many connections.
+/// Connections after which the measuring program writes a line.
 const ASKED: usize = 100;
 /// So many children of each kind are left behind; the cgroup of a test service holds far more.
 const ORPHANS: usize = 100;

@@ -14,7 +14,7 @@ const EXTENTS: u8 = 2;
 /// Where the list of extents begins in an inode of version 3.
 const CORE_BYTES: usize = 176;
 
-/// What of the superblock says where things are.
+/// Fields of XFS's superblock by which blocks and inodes are found.
 struct Layout {
     block_bytes: u64,
     group_blocks: u64,
@@ -42,7 +42,7 @@ fn bytes<const N: usize>(device: &File, at: u64) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Integers are big-endian.
+/// Reads a big-endian integer, as XFS stores it.
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

@@ -21,7 +21,7 @@ pub(super) fn core_dumps() -> bool {
     !matches!(durable::exists(Path::new("/proc/sys/kernel/core_pattern")), Ok(false))
 }
 
-/// What root finds on the data partition, as `name masked-hex`: secrets of which PID 1 should hold one copy or none.
+/// Secrets that root finds on the data partition, as `name masked-hex`: PID 1 should hold one copy of each, or none.
 pub(super) fn on_the_data_partition() -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for name in ["vpn.key", "master-secret", "cairn.key", "etcd.key", "kubernetes.key"] {

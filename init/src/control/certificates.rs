@@ -12,7 +12,7 @@ use crate::shown::board::Board;
 const BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Between two looks at the board's clock, which may jump: a machine that lay saved comes back years later.
 const LOOK: Duration = Duration::from_secs(3600);
-/// What a person is told.
+/// Reason of the condition once certificates end soon, with the remedy.
 const ENDING: &str =
     "certificates of its services end within 30 days: restart the machine with `cairnctl machine reboot`";
 

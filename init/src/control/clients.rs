@@ -1,5 +1,5 @@
-//! Who the services and PID 1 are to one another: issues every certificate of a boot, writes those that services read,
-//! keeps those PID 1 shows itself.
+//! Certificates between the services and PID 1: issues all that a boot needs, writes those that services read, keeps
+//! those PID 1 shows itself.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use crate::enrolment::Authorities;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
 
-/// What PID 1 itself shows to the services.
+/// TLS configurations with which PID 1 calls the services.
 pub(super) struct Clients {
     etcd: Arc<rustls::ClientConfig>,
     node: Arc<rustls::ClientConfig>,

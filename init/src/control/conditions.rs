@@ -1,4 +1,4 @@
-//! What the machine says of its services: conditions, milestones of the boot, and what it waits for.
+//! Conditions, milestones of the boot and the names of what the machine waits for, from the state of its services.
 
 use api::{ConditionName, MilestoneKind, Truth};
 use services::names;

@@ -27,16 +27,16 @@ pub(super) enum Error {
     /// The apiserver does not answer.
     #[error("ask the Kubernetes API")]
     Http(#[from] http::Error),
-    /// It does not say whether the first objects have been created.
+    /// The apiserver does not say whether the first objects have been created.
     #[error("look whether the cluster has had its first objects: the Kubernetes API answers {0}")]
     Mark(u16),
-    /// It does not take the node's roles.
+    /// The apiserver does not take the node's roles.
     #[error("label the node with its roles: the Kubernetes API answers {0}")]
     Node(u16),
-    /// It answers what is no node.
+    /// The apiserver's answer is no node.
     #[error(transparent)]
     BadNode(#[from] services::node_roles::BadNode),
-    /// It answers the creation of an object with this HTTP status.
+    /// The apiserver answered the creation of an object with this HTTP status.
     #[error("create `{name}`: the Kubernetes API answers {status}")]
     Refused { name: &'static str, status: u16 },
 }

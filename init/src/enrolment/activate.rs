@@ -18,10 +18,10 @@ type Blank = Option<Arc<Mutex<BlankMachine>>>;
 /// Why a config is not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotActivated {
-    /// It waits for no config, or for none any more.
+    /// The machine waits for no config, or for none any more.
     #[error("the machine is not blank, and takes no config from outside")]
     NotBlank,
-    /// Whoever handed it in does not know the code, or was not the first.
+    /// The caller does not know the code, or was not the first.
     #[error(transparent)]
     HandedIn(#[from] activation::HandInError),
     /// The config itself.
@@ -29,12 +29,12 @@ pub(crate) enum NotActivated {
     Config(#[from] AnswerError),
 }
 
-/// What the machine waits with, as its own end sees it.
+/// Publishes the code with which a blank machine waits; none while it is not blank.
 #[derive(Debug)]
 pub(super) struct Shown(watch::Sender<Blank>);
 
 impl Shown {
-    /// Of a machine that is not known to be blank.
+    /// Shows a machine that is not known to be blank.
     pub(super) fn none() -> Self {
         Self(watch::Sender::new(None))
     }
@@ -44,7 +44,7 @@ impl Shown {
         self.0.send_replace(Some(Arc::new(Mutex::new(BlankMachine::new(code)))));
     }
 
-    /// It waits no more.
+    /// Ends the wait: no config is taken from now on.
     pub(super) fn over(&self) {
         self.0.send_replace(None);
     }
@@ -112,7 +112,7 @@ impl Drop for Judging<'_> {
 
 #[cfg(test)]
 impl Activation {
-    /// That of a machine that is not blank.
+    /// Activation on a machine that is not blank.
     pub(crate) fn of_nobody() -> Self {
         Shown::none().way(mpsc::channel(1).0)
     }
@@ -138,7 +138,7 @@ mod tests {
         code
     }
 
-    /// What somebody with the code on the screen hands in.
+    /// Config and proof that somebody with the code on the screen hands in.
     fn handed_in(way: &Activation) -> HandedIn {
         let proof = way.proof(&HERE).expect("the machine is blank");
         let config = Zeroizing::new(b"a config".to_vec());
@@ -183,7 +183,7 @@ mod tests {
         assert!(matches!(late, Err(NotActivated::NotBlank)), "{late:?}");
     }
 
-    /// Whoever leaves in the middle keeps nobody out.
+    /// A caller that leaves in the middle keeps nobody out.
     ///
     /// Proves: F2
     #[tokio::test]

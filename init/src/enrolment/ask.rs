@@ -47,13 +47,13 @@ const ANSWERS: Duration = Duration::from_secs(30);
 /// Why one coordinator gives no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotAnswered {
-    /// Nothing listens, or nothing leads there.
+    /// No connection: the endpoint does not listen, or no route leads there.
     #[error("connect to {0}")]
     Connect(Endpoint, #[source] io::Error),
-    /// Nobody says anything.
+    /// The coordinator does not answer in time.
     #[error("{0} does not answer")]
     Silent(Endpoint),
-    /// What the connection needs cannot be made of the machine's key.
+    /// The connection's TLS configuration cannot be made of the machine's key.
     #[error("make ready to ask")]
     Ready(#[source] ReadyError),
     /// The coordinator cannot decide now.
@@ -97,7 +97,7 @@ impl Ends for NotAnswered {
 pub(super) struct Shown {
     /// On the screen, while somebody is asked.
     pub(super) step: &'static str,
-    /// What it comes to where nobody gives a good answer.
+    /// Outcome of a round in which nobody gives a good answer, as it is shown.
     pub(super) failed: &'static str,
 }
 
@@ -149,7 +149,7 @@ pub(super) fn chance() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
-/// Who asks whom.
+/// Parties of a question: the machine that asks, and the cluster that is asked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asks<'a> {
     /// The cluster of which any coordinator will do.
@@ -167,7 +167,7 @@ pub(super) struct Session<'a> {
     stream: TlsStream<TcpStream>,
 }
 
-/// Who is believed to be at the other end.
+/// Makes the TLS configuration that decides who is believed to be at the other end.
 type Whom = fn(ClusterId, SpkiPin, Identity<'_>, Arc<dyn TimeProvider>) -> Result<ClientConfig, TlsError>;
 
 impl Asks<'_> {
@@ -217,7 +217,7 @@ impl Asks<'_> {
 }
 
 impl Session<'_> {
-    /// What both ends of this session know, and nobody else.
+    /// Derives 32 bytes that both ends of this session know, and nobody else (RFC 8446, section 7.5).
     ///
     /// # Errors
     /// [`NotAnswered::Silent`] where the session is over.
@@ -227,7 +227,7 @@ impl Session<'_> {
         exported.map_err(silent)
     }
 
-    /// One call over this one session, whose answer is at most so long.
+    /// Makes one call over this session; its answer has at most `most_bytes`.
     ///
     /// # Errors
     /// [`NotAnswered`] when there is no answer, or it is a refusal.
@@ -258,7 +258,7 @@ async fn channel(session: TlsStream<TcpStream>) -> Result<Channel, Status> {
     channel.map_err(|error| Status::unavailable(Chain(&error).to_string()))
 }
 
-/// What a status means: a coordinator that decided says so, any other cannot decide now.
+/// Meaning of a status: a coordinator that decided says so, any other cannot decide now.
 fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
     let (endpoint, said) = (endpoint.clone(), status.message().to_owned());
     if let Some(directory) = api::told_by_leader(status) {
@@ -321,8 +321,8 @@ mod tests {
         assert_eq!(silent.round(), Round::Unanswered);
     }
 
-    /// Whoever answers at a coordinator's address and is none, whatever its own CA calls it, gets no further than the handshake:
-    /// it is asked nothing, and later whoever may be there by then.
+    /// An impostor at a coordinator's address, whatever its own CA calls it, gets no further than the handshake: it is
+    /// asked nothing, and whoever is there later is.
     ///
     /// Proves: A5 S3
     #[tokio::test]

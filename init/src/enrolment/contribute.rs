@@ -40,12 +40,12 @@ pub(crate) struct Exchange(Arc<Mutex<Part>>);
 
 #[derive(Debug, Default)]
 enum Part {
-    /// It has no share, or needs nobody's.
+    /// The machine has no share, or needs nobody's.
     #[default]
     None,
-    /// It waits for the others'.
+    /// The machine waits for the others' shares.
     Waits(Arc<Waits>),
-    /// Its data is open.
+    /// The machine's data is open, and it gives shares.
     Open(Shares),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Waits {
 /// Why nothing is exchanged.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotExchanged {
-    /// It holds none, or needs none.
+    /// The machine holds no share, or needs none.
     #[error("this machine takes no part in a cold start; nothing was exchanged")]
     NoPart,
     /// Not with this machine.
@@ -101,12 +101,12 @@ impl Exchange {
         Some(waits)
     }
 
-    /// It waits no more, or coordinates no more.
+    /// Leaves the exchange: the machine waits no more, or is no coordinator any more.
     pub(crate) fn over(&self) {
         *lock::even_if_poisoned(&self.0) = Part::None;
     }
 
-    /// Its data is open, and it coordinates.
+    /// Gives shares from now on: the data is open, and the machine is a coordinator.
     pub(crate) fn opens(&self, shares: &Shares) {
         *lock::even_if_poisoned(&self.0) = Part::Open(shares.clone());
     }
@@ -131,7 +131,7 @@ impl Exchange {
 }
 
 impl Waits {
-    /// Whoever was asked for the key there does not answer, or has no leader.
+    /// Notes that the coordinator there did not give the key: it does not answer, or has no leader.
     pub(super) fn no_leader_at(&self, endpoint: &Endpoint) {
         lock::even_if_poisoned(&self.collector).no_leader_at(endpoint);
         self.asked.notify_one();
@@ -242,10 +242,10 @@ impl Waits {
 /// Why one voter gave no share.
 #[derive(Debug, thiserror::Error)]
 enum NotGiven {
-    /// It does not answer, or says no.
+    /// The voter does not answer, or says no.
     #[error(transparent)]
     Asked(#[from] NotAnswered),
-    /// It says something that makes no sense.
+    /// The voter's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] Malformed),
     /// By what this machine knows nothing is exchanged with it.
@@ -330,7 +330,7 @@ mod tests {
         (Exchange(Arc::new(Mutex::new(Part::Waits(Arc::new(waits))))), heard)
     }
 
-    /// What machine `of` says to the other one, of the two.
+    /// Contribution of machine `of` to the other one, of the two.
     fn says(of: u8) -> Contribution {
         let (exchange, _heard) = waits(of);
         let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };

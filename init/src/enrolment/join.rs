@@ -23,16 +23,16 @@ const SHOWN: Shown = Shown { step: "redeem", failed: "not let in" };
 /// Why one coordinator did not let the machine in.
 #[derive(Debug, thiserror::Error)]
 enum NotLetIn {
-    /// It does not answer, or says no.
+    /// The coordinator does not answer, or says no.
     #[error(transparent)]
     Asked(#[from] NotAnswered),
-    /// It says something that makes no sense.
+    /// The coordinator's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] BadRecord),
-    /// Its certificates do not hold.
+    /// The certificates that the coordinator gives do not hold.
     #[error("the certificates that {0} gives are refused")]
     Certificates(Endpoint, #[source] VerifyError),
-    /// It does not fit this machine.
+    /// The offer does not fit this machine.
     #[error("the answer of {0} is not taken")]
     NotAccepted(Endpoint, #[source] OfferError),
 }
@@ -68,7 +68,7 @@ async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Admiss
     Ok(admission)
 }
 
-/// What an answer's certificates are for: the machine's own key, under the ticket's pin.
+/// Verifies an answer's certificates: they are for the machine's own key, under the ticket's pin.
 fn issued(asker: &Asker, answer: &Answer) -> Result<IssuedCertificates, VerifyError> {
     let leaf = CertificateDer::from(answer.certificate.as_slice());
     let authority = CertificateDer::from(answer.ca_certificate.as_slice());
@@ -82,7 +82,7 @@ fn issued(asker: &Asker, answer: &Answer) -> Result<IssuedCertificates, VerifyEr
     })
 }
 
-/// What the machine says of itself: its image, and where its WireGuard listens.
+/// Image of this machine, and where its WireGuard listens, for the records.
 fn about(board: &Board) -> About {
     let boot = board.facts().boot();
     About {

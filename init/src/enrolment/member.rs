@@ -1,4 +1,4 @@
-//! Who the machine is: what the seal says of it, what the data partition adds, and the member that both make.
+//! Identity of the machine: what the seal says of it, what the data partition adds, and the member that both make.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::facts::{Facts, Names};
 use crate::runtime::clock;
 use crate::storage::Mounted;
 
-/// What a coordinator signs with.
+/// Keys with which a coordinator signs certificates and tokens.
 #[derive(Debug)]
 pub(crate) struct Authorities {
     /// Machines and people.
@@ -33,11 +33,11 @@ pub(crate) struct Authorities {
 /// A machine that is a member of its cluster, with its data open.
 #[derive(Debug)]
 pub(crate) struct Member {
-    /// Who it is.
+    /// Names, keys and certificates of the machine.
     pub(crate) identity: Arc<Identity>,
     /// Desired state of the machine, as its data partition kept it.
     pub(crate) desired: Desired,
-    /// What a coordinator signs with; a machine that starts as a node has none of it.
+    /// Keys with which a coordinator signs; a machine that starts as a node has none.
     pub(crate) authorities: Option<Arc<Authorities>>,
     /// Whether it came to a cluster that was there, and did not create it.
     pub(crate) joined: bool,
@@ -47,11 +47,11 @@ pub(crate) struct Member {
     pub(crate) first_contact: Option<(FirstContact, ConfigDigest)>,
     /// Key that its recovery record is sealed to.
     pub(crate) recovery_key: RecoveryPubKey,
-    /// What its seal says for the cluster's records.
+    /// Facts of the seal for the cluster's records.
     pub(crate) recorded: RecordedFacts,
-    /// What keeps its directory.
+    /// Keeps the machine's directory up.
     pub(crate) renewing: Renewing,
-    /// What it holds of the cold-start key.
+    /// Shares of the cold-start key that the machine holds.
     pub(crate) shares: Shares,
     pub(crate) data: Mounted,
 }

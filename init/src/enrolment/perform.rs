@@ -230,7 +230,7 @@ const fn name(step: Step) -> &'static str {
     }
 }
 
-/// What the timeline says when a step is done. A header is written when both copies are; what is read is no milestone.
+/// Timeline's words when a step is done. A header is written when both copies are; reading is no milestone.
 pub(super) const fn milestone(step: Step) -> Option<&'static str> {
     match step {
         Step::MendTable | Step::LoadKeys | Step::WriteHeader(_, HeaderCopy::First) => None,

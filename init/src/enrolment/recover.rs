@@ -38,14 +38,14 @@ pub(super) async fn tell<T>(
     }
 }
 
-/// What a machine waits for that its owner can give.
+/// Parts of the disk's key that the machine waits for, and its owner can give.
 #[derive(Debug, Clone)]
 pub(crate) struct Needs {
     /// The disk that is to be opened.
     pub(crate) disk: DiskUuid,
     /// Which of its keys.
     pub(crate) generation: u32,
-    /// What the owner opens.
+    /// Record that the owner opens to derive the half.
     pub(crate) record: Option<Record>,
     /// SubjectPublicKeyInfo (DER) of the cluster's CA, which signs directories; none where its certificate cannot be read.
     ca_spki: Option<Vec<u8>>,
@@ -62,13 +62,13 @@ impl Needs {
 /// Why what the owner gives is not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotGiven {
-    /// It waits for none, or has been given it by somebody else.
+    /// The machine waits for no half, or has been given it by somebody else.
     #[error("the machine does not wait for a half of its key")]
     NotWaiting,
     /// The machine runs, and the task that keeps its directory begins, or has just ended and begins anew.
     #[error("the machine does not keep a directory yet; ask again")]
     NotKept,
-    /// Nobody can tell whose directory it is.
+    /// The machine cannot read the CA's key, so it cannot tell whose directory it is.
     #[error("the machine cannot read the key of its cluster's CA")]
     NoAuthority,
     /// Not this one.
@@ -93,7 +93,7 @@ impl Rescue {
         Self { needs, answers, directories }
     }
 
-    /// What the machine waits for now.
+    /// Needs of the machine now; none where it waits for nothing that its owner can give.
     pub(crate) fn needs(&self) -> Option<Needs> {
         self.needs.borrow().clone()
     }
@@ -123,7 +123,7 @@ impl Rescue {
 
 #[cfg(test)]
 impl Rescue {
-    /// That of a machine that waits for nothing.
+    /// Way to a machine that waits for nothing.
     pub(crate) fn of_nobody() -> Self {
         Self::new(watch::channel(None).1, mpsc::channel(1).0, Directories::default())
     }

@@ -25,10 +25,10 @@ const MOST_ANSWER_BYTES: usize = 128 + SLOT_BYTES;
 /// Why one coordinator did not give the key.
 #[derive(Debug, thiserror::Error)]
 enum NotReleased {
-    /// It does not answer, or says no.
+    /// The coordinator does not answer, or says no.
     #[error(transparent)]
     Asked(#[from] NotAnswered),
-    /// It says something that makes no sense.
+    /// The coordinator's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] Malformed),
     /// The half is not this disk's; with the directory that came along.
@@ -37,7 +37,7 @@ enum NotReleased {
 }
 
 impl NotReleased {
-    /// What a coordinator that has a leader told of where the coordinators are; none where it may have no leader.
+    /// Directory that a coordinator gave along with its answer; none where it may have no leader.
     fn told(&self) -> Option<&[u8]> {
         match self {
             Self::Asked(NotAnswered::Led(_, _, told)) => Some(told),
@@ -104,7 +104,7 @@ fn known(member: LockedMember<'_>, board: &Board) -> Option<(PublicKey, Vec<Endp
     (!coordinators.is_empty()).then_some((authority, coordinators))
 }
 
-/// What one coordinator gave.
+/// Answer of one coordinator that gave the key's half.
 struct Given {
     /// The half, which fits.
     answer: Answer,

@@ -47,7 +47,7 @@ impl Directories {
         self.heard.send_modify(|heard| drop(heard.insert(by, signed)));
     }
 
-    /// What each side gave last.
+    /// Directories that each side gave last; not believed yet.
     pub(super) fn heard(&self) -> Vec<Vec<u8>> {
         self.heard.borrow().values().cloned().collect()
     }
@@ -140,7 +140,7 @@ impl Directories {
     }
 }
 
-/// What keeps a member's directory.
+/// Parts of a member that keep its directory up.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewing {
     esp: Esp,
@@ -227,7 +227,7 @@ mod tests {
     struct Kept {
         authority: Authority,
         directories: Directories,
-        /// What was written, in this order; where none is expected any more, writing fails.
+        /// Versions that were written, in this order; beyond the last that is expected, writing fails.
         written: watch::Sender<Vec<u64>>,
         most: usize,
     }

@@ -19,7 +19,7 @@ use super::{Directories, perform};
 use crate::machine::esp::{self, Esp};
 use crate::runtime::tasks;
 
-/// What reads and writes a member's shares; clones share it.
+/// Reads and writes a member's shares on its ESP; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Shares(Arc<Kept>);
 
@@ -30,7 +30,7 @@ struct Kept {
     key: ShareKey,
     disk: DiskUuid,
     minimum: DirectoryMinimum,
-    /// What was heard of may be newer than what lies on the ESP.
+    /// Directories that were heard; they may be newer than the one on the ESP.
     directories: Directories,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum WriteError {
 }
 
 impl Shares {
-    /// Of this member, on this ESP.
+    /// Makes the access to this member's shares on this ESP.
     pub(super) fn of(member: &Membership, esp: &Esp, directories: &Directories) -> Self {
         let (identity, disk) = (member.identity.clone(), member.recorded.disk);
         let key = member.share_key.duplicate();
@@ -75,7 +75,8 @@ impl Shares {
         Self(Arc::new(kept))
     }
 
-    /// What it may give to whom, by what lies on the ESP now and the directory that came with its key.
+    /// Shares that the machine may give, and to whom, by what lies on the ESP now and the directory that came with its
+    /// key.
     ///
     /// # Errors
     /// [`ReadError`].

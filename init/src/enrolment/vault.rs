@@ -1,7 +1,7 @@
-//! What a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once when it enrols,
-//! read at every start. What is changed later: the first-contact secret is deleted, the peers are kept up, `desired` is replaced
-//! before it is obeyed, and what makes a coordinator comes and goes with that role. A file that cannot be read is never taken for
-//! one that is not there.
+//! Files that a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once
+//! when it enrols, read at every start. Later changes: the first-contact secret is deleted, the peers are kept up,
+//! `desired` is replaced before it is obeyed, and a coordinator's keys come and go with that role. A file that cannot
+//! be read is never taken for one that is not there.
 //!
 //! | file | content |
 //! |---|---|
@@ -70,7 +70,7 @@ pub(crate) enum LoadError {
     /// A file cannot be read.
     #[error("read `{0}`")]
     File(String, #[source] io::Error),
-    /// It has another size than it was written with.
+    /// A file has another size than it was written with.
     #[error("`{0}` does not have its size")]
     Size(String),
     /// An authority's files are none.
@@ -96,7 +96,7 @@ pub(crate) enum LoadError {
     Replace(&'static str, #[source] io::Error),
 }
 
-/// What is kept.
+/// Secrets and desired state, as they lie on the data partition.
 #[derive(Debug)]
 pub(super) struct Kept {
     /// Desired state of the machine, as it was kept last.
@@ -201,7 +201,7 @@ fn coordinator_files() -> impl Iterator<Item = String> {
     COORDINATOR.into_iter().map(str::to_owned).chain(authorities)
 }
 
-/// What another machine needs to be a coordinator, too.
+/// Keys that another machine needs to be a coordinator, too.
 ///
 /// # Errors
 /// [`LoadError`] names the file.
@@ -267,7 +267,7 @@ const fn kinds(keys: &CoordinatorKeys) -> [(AuthorityKind, &AuthorityKeys); 3] {
     ]
 }
 
-/// What signs, if each key is its certificate's.
+/// Authorities of a coordinator, if each key is its certificate's.
 fn authorities(keys: &CoordinatorKeys) -> Result<Authorities, LoadError> {
     let [cairn, etcd, kubernetes] = kinds(keys).map(|(kind, keys)| {
         Authority::load(kind, &keys.certificate, &keys.key).map_err(|error| LoadError::Authority(kind, error))

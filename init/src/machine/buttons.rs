@@ -1,5 +1,5 @@
-//! What a person at the machine can press: the power button and Ctrl-Alt-Del. It hears what is asked for; how a boot
-//! ends is `serve`'s matter.
+//! Buttons that a person at the machine can press: power, and Ctrl-Alt-Del. This file hears what is asked for; how a
+//! boot ends is `serve`'s matter.
 //!
 //! ```text
 //!   kernel, stage 0 ─► listen ─► disk, network, enrolment ─► serves or waits
@@ -137,7 +137,7 @@ mod tests {
         timeout(Duration::from_secs(10), read).await.expect("somebody listens to the device");
     }
 
-    /// What is asked for now, if anything is.
+    /// Request that is there without waiting, if any is.
     async fn asked(buttons: &mut Buttons) -> Option<PowerRequest> {
         timeout(Duration::ZERO, buttons.pressed()).await.ok()
     }

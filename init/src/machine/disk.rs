@@ -41,7 +41,7 @@ pub(crate) enum Error {
 /// Why a disk is skipped. It is left alone.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    /// It does not open, or does not say how large it is.
+    /// The device does not open, or does not say how large it is.
     #[error("it cannot be opened ({0})")]
     Open(io::Error),
     /// No copy of its table holds.
@@ -64,9 +64,9 @@ impl Refused {
 pub(crate) struct Disk {
     /// The device node of the whole disk.
     pub(crate) path: PathBuf,
-    /// That of the ESP.
+    /// Device node of the ESP.
     pub(crate) esp: PathBuf,
-    /// That of the data partition.
+    /// Device node of the data partition.
     pub(crate) data: PathBuf,
     data_number: u32,
 }

@@ -22,23 +22,23 @@ use crate::runtime::{durable, lock};
 pub(crate) const PLACE: &str = "/run/cairn/esp";
 /// Where the kernel shows QEMU's fw_cfg items (`drivers/firmware/qemu_fw_cfg.c`).
 const FW_CFG: &str = "/sys/firmware/qemu_fw_cfg/by_name";
-/// Nothing on it is run, and nobody but PID 1 reads it.
+/// Options for a file system of which nothing is run, and that nobody but PID 1 reads.
 const FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 const OPTIONS: &std::ffi::CStr = c"umask=0077";
 
-/// Which step failed.
+/// Failed step with the ESP or the hypervisor's files.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The mount point could not be made.
     #[error("make the mount point `{PLACE}`")]
     Place(#[source] io::Error),
-    /// It does not mount.
+    /// The partition does not mount.
     #[error("mount the ESP `{0}`")]
     Mount(PathBuf, #[source] io::Error),
     /// A file that the hypervisor passes could not be read.
     #[error("read `{0}`")]
     Read(PathBuf, #[source] io::Error),
-    /// It could not be made writable.
+    /// The ESP could not be made writable.
     #[error("make the ESP writable")]
     Writable(#[source] io::Error),
     /// A file could not be opened for writing.
@@ -53,16 +53,16 @@ pub(crate) enum Error {
     /// The overwritten config could not be removed.
     #[error("remove `{0}` from the ESP")]
     Remove(&'static str, #[source] io::Error),
-    /// It could not be made read-only again.
+    /// The ESP could not be made read-only again.
     #[error("make the ESP read-only again")]
     ReadOnly(#[source] io::Error),
 }
 
-/// The mounted ESP.
+/// ESP, mounted read-only but while PID 1 writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Esp {
     place: &'static Path,
-    /// It is writable for one at a time.
+    /// Lock under which the ESP is writable.
     writes: Arc<Mutex<()>>,
 }
 

@@ -14,12 +14,12 @@ use services::reserve;
 
 use crate::runtime::durable;
 
-/// What stage 0 passes on in the environment: the verified root hash in hex.
+/// Environment variable in which stage 0 passes on the verified root hash, in hex.
 pub(crate) const ROOT_HASH: &str = "CAIRN_ROOT_HASH";
 /// The same: uptime in microseconds when stage 0 began.
 pub(crate) const BEGAN: &str = "CAIRN_STAGE0_BEGAN";
 
-/// Which step failed.
+/// Failed step of the kernel's set-up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The kernel did not give what a row of the tables wants: what stands on it would not hold.
@@ -36,7 +36,7 @@ pub(crate) enum Error {
     RootHash,
 }
 
-/// What never changes during a boot.
+/// Facts that never change during a boot.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
     /// Release or debug, as the root says.
@@ -57,21 +57,21 @@ struct Row {
     because: &'static str,
 }
 
-/// What becomes of a machine whose kernel does not give it.
+/// Consequence for a machine whose kernel does not give a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// It does not go on.
+    /// The boot ends.
     Required,
-    /// It goes on without: not every machine has it.
+    /// The boot goes on without: not every machine has it.
     Optional,
 }
 
-/// What a row wants.
+/// Kind of a row, and what the kernel is to give for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// A file system, mounted on a directory that is made where it can be.
     Mount { target: &'static str, kind: &'static str, flags: MountFlags, options: &'static str },
-    /// That mounts made below `/` reach those who share them.
+    /// Propagation of `/`: mounts made below it reach those who share them.
     SharedMounts,
     /// A cgroup, by its path in the hierarchy.
     Cgroup(&'static str),
@@ -81,7 +81,7 @@ pub(crate) enum What {
     Setting(&'static str, &'static str),
 }
 
-/// What is written into a file of a cgroup.
+/// Value that is written into a file of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value {
     /// Words, as the table has them.
@@ -129,7 +129,7 @@ const fn optional(row: Row) -> Row {
 
 /// Where cgroups are.
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// What pods' cgroups may be bounded by.
+/// Controllers by which pods' cgroups may be bounded.
 const CONTROLLERS: Value = Value::Words("+cpu +memory +pids +cpuset +io +hugetlb");
 
 /// PID 1 in a leaf of its own, services below a node of their own: the rule "no processes in inner nodes". The machine can
@@ -390,7 +390,7 @@ mod tests {
         })
     }
 
-    /// What keeps strangers' packets out of the machine's addresses, written out.
+    /// Settings that keep strangers' packets out of the machine's addresses, written out.
     ///
     /// Proves: A7
     #[test]

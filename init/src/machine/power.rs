@@ -32,7 +32,7 @@ pub(crate) fn end(how: PowerRequest) -> ! {
     }
 }
 
-/// Blocks the thread.
+/// Blocks the thread for so long.
 #[expect(clippy::disallowed_methods, reason = "the runtime is gone: there is no state left to wait on but time")]
 pub(crate) fn wait(time: Duration) {
     std::thread::sleep(time);

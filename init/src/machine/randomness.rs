@@ -1,5 +1,5 @@
-//! What random numbers rest on where the machine may be a copy of another one: a copy goes on with the same state of every generator,
-//! until something of its own comes in.
+//! Sources of random numbers where the machine may be a copy of another one: a copy goes on with the same state of
+//! every generator, until something of its own comes in.
 //!
 //! * The kernel's: with the device vmgenid it is told of a copy, draws anew and has WireGuard drop its session keys, all by itself
 //!   (`drivers/virt/vmgenid.c`, `wg_vm_notification` of `drivers/net/wireguard/device.c`). Elsewhere [`draw_anew`] does the first,
@@ -34,12 +34,12 @@ pub(crate) enum NotDrawn {
     /// The kernel does not take them.
     #[error("mix random bytes into the kernel's pool")]
     Mix(#[source] io::Error),
-    /// Its generator does not draw on its pool.
+    /// The kernel's generator does not draw on its pool.
     #[error("reseed the kernel's generator")]
     Reseed(#[source] io::Error),
 }
 
-/// What the kernel's random numbers were drawn from beside its own pool.
+/// Source that the kernel's random numbers were drawn from beside its own pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// [`DEVICE`].

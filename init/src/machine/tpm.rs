@@ -24,7 +24,7 @@ const VERSION: &str = "/sys/class/tpm/tpm0/tpm_version_major";
 /// No answer is longer (`TPM_BUFSIZE` of `drivers/char/tpm/tpm.h`).
 const MOST_ANSWER_BYTES: usize = 4096;
 
-/// What the TPM or the way to it says.
+/// Failure of the TPM, or of the way to it.
 pub(crate) type TpmError = attest::TpmError<io::Error>;
 
 /// Why a TPM that is there cannot be used.
@@ -33,7 +33,7 @@ pub(crate) enum Error {
     /// The device does not open.
     #[error("open `{DEVICE}`")]
     Open(#[source] io::Error),
-    /// It gives no random bytes, or the kernel does not take them.
+    /// The TPM gives no random bytes, or the kernel does not take them.
     #[error("give the kernel's pool random bytes")]
     Random(#[source] SeedError<io::Error, io::Error>),
     /// The boot class has no PCRs.
@@ -69,13 +69,13 @@ impl fmt::Debug for Tpm {
     }
 }
 
-/// Whose use of the TPM ends.
+/// Case in which the use of the TPM ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum EndOf {
-    /// This member's, which is to run services.
+    /// This member is to run services.
     Serving(Holder),
-    /// That of a machine which waits for its next boot and runs nothing but its API: what is done to the TPM, that boot
-    /// undoes. None where no seal opened.
+    /// A machine waits for its next boot and runs nothing but its API: that boot undoes whatever is done to the TPM. No
+    /// holder where no seal opened.
     Waiting(Option<Holder>),
 }
 

@@ -24,7 +24,7 @@ use crate::network::uplink::Network;
 /// The interface; routing rules name it.
 const INTERFACE: &str = "wg0";
 
-/// Which step failed.
+/// Failed step of the mesh's set-up or upkeep.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The link could not be made or changed.
@@ -61,7 +61,7 @@ pub(crate) enum Error {
 pub(crate) struct Mesh {
     /// This machine's public key in the VPN.
     own: VpnPubKey,
-    /// Its address there.
+    /// Address of the machine in the VPN.
     vpn_ip: Ipv4Addr,
     network: Network,
     wireguard: WireGuard,

@@ -29,7 +29,7 @@ use crate::shown::board::Board;
 /// Where resolvers are written; /etc/resolv.conf is a link to it.
 const RESOLV_CONF: &str = "/run/resolv.conf";
 
-/// Which step failed.
+/// Failed step of the uplink's set-up or upkeep.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The kernel's routing socket does not open.
@@ -38,7 +38,7 @@ pub(crate) enum Error {
     /// A rule was refused: without all of them no link goes up.
     #[error("set routing rule {0}")]
     Rule(u32, #[source] rtnetlink::Error),
-    /// What keeps packets to pods from leaving by an uplink.
+    /// The route that keeps packets to pods from leaving by an uplink was refused.
     #[error("set the route to pods that are not there")]
     NoPod(#[source] rtnetlink::Error),
     /// A link did not come up.
@@ -62,7 +62,7 @@ pub(crate) enum Error {
     /// Resolvers could not be written.
     #[error("write {RESOLV_CONF}")]
     Resolvers(#[source] io::Error),
-    /// What serves the links is not taken into the tree.
+    /// The tasks that serve the links are not taken into the tree.
     #[error("start what serves the links")]
     Tree(#[from] supervise::ChangeError),
     /// A DHCP client cannot use its link.
@@ -86,7 +86,7 @@ type Resolvers = Vec<(u32, Vec<Ipv4Addr>)>;
 /// The network as seen by the kernel: what links have, and how to change it.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
-    /// Of a netlink socket for links, addresses, routes and rules.
+    /// Handle of a netlink socket for links, addresses, routes and rules.
     pub(crate) handle: Handle,
     board: Board,
     /// The prefixes of VPN, pods and services: no link is given an address of theirs.
@@ -153,7 +153,7 @@ pub(crate) async fn route_for_strangers() -> Result<(), Error> {
     rules::unset_last(&handle).await
 }
 
-/// What a link gets, by DHCP or from the config.
+/// Address, gateway and resolvers of a link, by DHCP or from the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {
     address: Ipv4Addr,

@@ -35,9 +35,9 @@ const MACHINE_ASKS: Duration = Duration::from_secs(12);
 /// gRPC's head before a message.
 const FRAMING: usize = 5;
 
-/// What stands behind the table: the methods of one API.
+/// Methods of one API, behind the access table.
 pub(super) trait Methods: fmt::Debug + Send + Sync + 'static {
-    /// By what calls are decided.
+    /// Facts by which calls are decided.
     fn facts(&self) -> &Facts;
 
     /// Whether a machine that shows the cluster's certificate is one of its records.
@@ -78,7 +78,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    /// These methods, nobody having called yet.
+    /// Guards these methods; nobody has called yet.
     pub(super) fn new(methods: Box<dyn Methods>) -> Arc<Self> {
         Arc::new(Self { methods, audit: Audit::default(), budget: Arc::default() })
     }
@@ -112,7 +112,7 @@ struct Passed {
 }
 
 impl Gate {
-    /// For one connection.
+    /// Makes the gate of one connection.
     pub(super) const fn new(
         guarded: Arc<Guarded>,
         front: watch::Receiver<Front>,
@@ -212,7 +212,7 @@ where
     }
 }
 
-/// Whoever reads the answers of one connection, or does not; requests carry it as an extension.
+/// Reader of one connection's answers, to report a caller that takes none; requests carry it as an extension.
 #[derive(Debug, Clone)]
 pub(super) struct Reader(pub(super) Arc<watch::Sender<Visit>>);
 
@@ -271,7 +271,7 @@ impl Drop for Share {
     }
 }
 
-/// What a request may take at a time.
+/// Bytes that a request may take, by caller and permission.
 const fn bytes(caller: Caller, permission: Permission) -> usize {
     FRAMING
         + match (caller, permission) {
@@ -296,7 +296,7 @@ fn undecided() -> Status {
     Status::deadline_exceeded("it was not decided within 12 s; ask again: what is asked twice is done once")
 }
 
-/// What the answer's head says; a stream that has begun is a call that was answered.
+/// Refusal in the answer's head, if there is one; a stream that has begun is a call that was answered.
 fn refused(response: &Response<Body>) -> Option<Status> {
     Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok)
 }

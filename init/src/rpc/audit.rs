@@ -36,7 +36,7 @@ pub(super) struct Call {
     ended: bool,
 }
 
-/// What is known of a call before it runs.
+/// Facts of a call that are known before it runs.
 #[derive(Debug, Clone)]
 struct Seen {
     who: Who,
@@ -49,7 +49,7 @@ struct Seen {
 enum Answer {
     Given,
     Refused(Status),
-    /// Its caller left before.
+    /// The caller left before the answer.
     Missed,
 }
 

@@ -1,4 +1,4 @@
-//! One connection from its place at the door to its end: handshake, HTTP/2, deadlines. What may happen and for how long is
+//! Connections from their place at the door to their end: handshake, HTTP/2, deadlines. How long each may take is
 //! decided by `door`; this performs it.
 //!
 //! ```text
@@ -51,7 +51,7 @@ const HEAD: u32 = 4 << 10;
 /// Answers that wait for a stranger to read them.
 const STRANGER_ANSWERS: usize = 16 << 10;
 
-/// What all connections of the port share.
+/// State that all connections of the port share.
 #[derive(Debug)]
 pub(super) struct Port {
     guarded: Arc<Guarded>,
@@ -139,7 +139,7 @@ impl Drop for Inside {
     }
 }
 
-/// One visit; why it was ended, where the machine ended it, is written down.
+/// Serves one connection; where the machine ended it, the audit says why.
 async fn visit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(inside: Inside, stream: S, peer: SocketAddr) {
     let mut standstill = inside.port.guarded.facts().standstills().watch_after_a_look().await;
     let ended = tokio::select! {

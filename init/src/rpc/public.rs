@@ -44,10 +44,10 @@ use first_contact::{ClaimSecret, Claimable};
 use kubernetes::KubernetesAccess;
 pub(in crate::rpc) use methods::PublicMethods;
 
-/// Its task and its thread.
+/// Name of the API's task and thread.
 const NAME: &str = "api";
 
-/// Which step failed.
+/// Failed step of the public API's start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// No key for this boot.
@@ -59,15 +59,15 @@ pub(crate) enum Error {
     /// Certificate and key do not fit.
     #[error("configure the public API")]
     Tls(#[from] pki::TlsError),
-    /// Its task is not taken into the tree.
+    /// The API's task is not taken into the tree.
     #[error("start the public API")]
     Tree(#[from] ChangeError),
 }
 
-/// The API, answering.
+/// Public API that answers, for the boot to steer.
 #[derive(Debug)]
 pub(crate) struct PublicApi {
-    /// What its methods read.
+    /// Parts that the API's methods read.
     pub(crate) context: Arc<Context>,
     /// Reboots and power-offs that were asked for.
     pub(crate) power: mpsc::Receiver<PowerRequest>,
@@ -77,8 +77,8 @@ pub(crate) struct PublicApi {
     nameless: Nameless,
 }
 
-/// What is shown to whoever does not know this machine: of this boot only, so that it does not tell one boot from another
-/// machine's, and made of a key that nothing else uses.
+/// Certificate for callers that do not know this machine: of this boot only, so that it does not tell one boot from
+/// another machine's, and made of a key that nothing else uses.
 #[derive(Debug)]
 struct Nameless {
     certificate: CertificateDer<'static>,

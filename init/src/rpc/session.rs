@@ -1,4 +1,4 @@
-//! One connection behind its handshake: its bytes, and who is at the other end by the owners of now.
+//! Connections behind their handshakes: their bytes, and who is at the other end by the owners of now.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 
 use super::{Callers, NotLetIn};
 
-/// What a stranger's connection may send in its few seconds, HTTP/2 included: a request takes a few hundred bytes.
+/// Bytes that a stranger's connection may send in its few seconds, HTTP/2 included: a request takes a few hundred.
 pub(super) const STRANGER_SENDS: usize = 64 << 10;
 
-/// What the handshake showed; requests carry it as an extension.
+/// Certificates, address and exporters of a handshake; requests carry it as an extension.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     /// The certificates that the caller showed, whose key it has proven to hold.
@@ -51,7 +51,7 @@ impl Origin {
         })
     }
 
-    /// Who that is now. Asked anew for each request: owners come and go while a connection lives.
+    /// Caller by the owners of now. Asked anew for each request: owners come and go while a connection lives.
     ///
     /// # Errors
     /// The certificate is of no owner now. It was of one at the handshake, or there would be no connection, which ends.
@@ -66,7 +66,7 @@ pub(super) struct Session<S> {
     stream: S,
     visit: Arc<watch::Sender<Visit>>,
     heard: bool,
-    /// What it may still send; none for an owner or a member.
+    /// Bytes that the connection may still send; none for an owner or a member.
     left: Option<usize>,
 }
 

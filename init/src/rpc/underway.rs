@@ -13,7 +13,7 @@ use crate::runtime::lock;
 #[derive(Debug)]
 pub(super) struct Underway(Mutex<Calls>);
 
-/// One that is being answered; its place is given back when it is dropped.
+/// Place of one call that is being answered; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place<'a>(&'a Underway, MachineId);
 

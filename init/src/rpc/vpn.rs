@@ -41,9 +41,9 @@ use crate::runtime::{lock, tasks};
 
 /// Calls of one machine that are answered at a time, beside its stream of news.
 pub(super) const MEMBER_CALLS: u32 = 8;
-/// Whoever does not take what was said to it for so long reads nothing: its own patience is half of that.
+/// Time after which a caller that takes no bytes is taken to read nothing: its own patience is half of that.
 const UNREAD: Duration = Duration::from_secs(30);
-/// Its task and its thread.
+/// Name of the API's task and thread.
 const NAME: &str = "vpn-api";
 
 /// Why it cannot be opened.
@@ -57,7 +57,7 @@ pub(crate) enum Error {
     Tls(#[from] pki::TlsError),
 }
 
-/// What serves it at the machine's address in the VPN, over the records of this coordinator.
+/// Unit that serves the VPN API at the machine's address there, over the records of this coordinator.
 ///
 /// # Errors
 /// [`Error`] names the step.
@@ -157,7 +157,7 @@ fn news(records: &Records, key: MachinePubKey, known: Option<StateVersion>) -> N
 struct Vpn {
     records: Records,
     underway: Arc<Underway>,
-    /// What ends the stream of news that a machine has; it is gone when that has ended.
+    /// Ends the stream of news that a machine has; gone when that has ended.
     listeners: Arc<Mutex<HashMap<MachineId, oneshot::Sender<Infallible>>>>,
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Within a runtime.
+    /// Starts the machine; needs a runtime.
     pub(super) fn running() -> Self {
         log::install(Vec::new());
         let (facts, power_on) = Facts::new(Boot {
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// What a handshake shows that was made by whoever holds `key`, or by nobody in particular.
+/// Origin of a connection by whoever holds `key`, or by nobody in particular.
 pub(super) fn origin(key: Option<&PrivateKey>, peer: &str) -> Origin {
     let shown: Vec<CertificateDer<'static>> = key.map(certificate).into_iter().collect();
     let peer: SocketAddr = peer.parse().expect("an address");

@@ -36,7 +36,7 @@ const SERVICES: &str = "/sys/fs/cgroup/services";
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Children(Arc<Mutex<HashMap<Pid, oneshot::Sender<Exit>>>>);
 
-/// What to run as a child.
+/// Command line, limits and privileges of a child.
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
     /// Path of the executable.
@@ -64,7 +64,7 @@ fn log_of<'a>(service: &'a str, apart: Option<OwnLog>, line: &[u8]) -> &'a str {
 /// A running child and its cgroup.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Of the main process; nobody else has it until the reaper has told its exit.
+    /// Id of the main process; nobody else has it until the reaper has told its exit.
     pub(crate) pid: Pid,
     cgroup: Cgroup,
     exit: oneshot::Receiver<Exit>,
@@ -145,7 +145,7 @@ impl Children {
 }
 
 impl Running {
-    /// Its cgroup, to kill or watch while the child is waited for.
+    /// Cgroup of the child, to kill or watch while the child is waited for.
     pub(crate) fn cgroup(&self) -> Cgroup {
         self.cgroup.clone()
     }
@@ -187,7 +187,7 @@ impl Cgroup {
         durable::exists(&path).unwrap_or(true).then_some(Self(path))
     }
 
-    /// Its directory.
+    /// Directory of the cgroup.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

@@ -20,22 +20,23 @@ pub(crate) fn unix() -> Duration {
 /// time the image was built, which would make every build another one.
 const IMAGE: u64 = 1784743658;
 
-/// Of a clock that is this near to the cluster's nothing is changed.
+/// Seconds by which the clock may differ from the cluster's before it is set.
 const NEAR: u64 = 60;
 
-/// What is known of the time, and from where; all in Unix seconds.
+/// Source and value of a known time; all in Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// It is after the release of what the image is made of.
+    /// Time of the image's release: now is later.
     Image,
-    /// It is after the seal was written. Only an opened seal says so: in clear anyone could write a date.
+    /// Time at which the seal was written: now is later. Only an opened seal says so: in clear anyone could write a
+    /// date.
     Seal(u64),
-    /// A coordinator says that it is this. Only before `wg0` is up: WireGuard's peers refuse one whose clock goes back.
+    /// Time that a coordinator tells. Only before `wg0` is up: WireGuard's peers refuse one whose clock goes back.
     Cluster(u64),
 }
 
 impl Known {
-    /// What a clock that shows `now` has to be set to.
+    /// Time to which a clock that shows `now` has to be set; none where it is right.
     fn correction(self, now: Duration) -> Option<rustix::time::Timespec> {
         let now = now.as_secs();
         let (time, wrong) = match self {
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(set(cluster, 2_031_536_000), Some(2_000_000_000), "a year ahead");
     }
 
-    /// What the cluster corrected stays corrected.
+    /// A correction by the cluster is kept.
     #[test]
     fn a_clock_is_put_forward_from_what_it_shows() {
         let put = |now, by| behind(now, by).map(|time| (time.tv_sec, time.tv_nsec));

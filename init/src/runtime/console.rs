@@ -14,7 +14,7 @@ use crate::runtime::clock;
 /// The kernel's console device: the last of its consoles.
 pub(crate) const ANY: &str = "/dev/console";
 
-/// What kind of thing shows what a console is told.
+/// Kind of device that shows a console's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A screen of the kernel's own: what is on it can be drawn over.
@@ -23,13 +23,13 @@ pub(crate) enum Kind {
     Line,
 }
 
-/// One of the kernel's consoles.
+/// Console that the kernel has, open for writing.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) kind: Kind,
     /// Open for writing; whoever writes waits for it.
     pub(crate) device: File,
-    /// Its device node.
+    /// Path of the device node.
     pub(crate) path: PathBuf,
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-/// What a disk or file system says of blocks that it cannot give: a failed read, dm-integrity's wrong tag, and XFS's words for a
-/// structure that makes no sense and for one whose checksum does not hold (`fs/xfs/xfs_linux.h`).
+/// Errors of disks and file systems for blocks that they cannot give: a failed read, dm-integrity's wrong tag, and
+/// XFS's words for a structure that makes no sense and for one whose checksum does not hold (`fs/xfs/xfs_linux.h`).
 const DAMAGE: [Errno; 4] = [Errno::IO, Errno::ILSEQ, Errno::UCLEAN, Errno::BADMSG];
 
 /// A file that cannot be read to its end.

@@ -31,7 +31,7 @@ use crate::runtime::clock;
 use crate::runtime::durable;
 use crate::runtime::tasks::{self, Task};
 
-/// A task's future.
+/// Future of a task, with its outcome.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 /// How a task fails; told to the log once.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -42,7 +42,7 @@ pub(crate) type Stop = oneshot::Receiver<()>;
 pub(crate) struct Unit {
     /// When it runs, and what its end means.
     pub(crate) spec: Spec,
-    /// What is started when its time has come.
+    /// Child or task that is started when its time has come.
     pub(crate) run: Run,
     /// How one sees that it is ready, where its spec asks for a probe.
     pub(crate) probe: Option<Probe>,
@@ -50,7 +50,7 @@ pub(crate) struct Unit {
     pub(crate) files: Option<&'static Path>,
 }
 
-/// What a unit is.
+/// Ways to run a unit.
 pub(crate) enum Run {
     /// A child process.
     Child(Command),
@@ -88,9 +88,9 @@ impl Unit {
 /// Whether a task may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// It is for good: every end is a failure.
+    /// The task is for good: every end is a failure.
     Never,
-    /// Once it has done what it is for.
+    /// The task ends once it has done what it is for.
     WellOrAgain,
 }
 
@@ -135,15 +135,15 @@ impl fmt::Debug for Unit {
     }
 }
 
-/// One service as it is now.
+/// State of one service at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub(crate) status: Status,
-    /// Its main process, while there is one.
+    /// Process id of the main process, while there is one.
     pub(crate) pid: Option<Pid>,
 }
 
-/// What the tree could not mend by itself.
+/// Failure that the tree could not mend by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Escalation {
     /// A critical service; the rest of the tree works.
@@ -157,7 +157,7 @@ pub(crate) enum Escalation {
         /// Names the file, where that is known.
         reason: String,
     },
-    /// What runs the tree has panicked: nothing that it ran is watched any more.
+    /// The task of the tree has panicked: nothing that it ran is watched any more.
     #[error("supervision has ended")]
     Supervision,
 }
@@ -168,7 +168,7 @@ pub(crate) struct Services {
     requests: mpsc::Sender<Request>,
     state: watch::Receiver<Vec<Snapshot>>,
     escalated: watch::Receiver<Option<Escalation>>,
-    /// Whoever has this handle was told of damage.
+    /// Whether the user of this handle was told of damage.
     knows_damage: bool,
     _shell: Arc<Task<()>>,
 }
@@ -226,7 +226,7 @@ impl Services {
         self.state.borrow().clone()
     }
 
-    /// Their changes.
+    /// Watches the services' states from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<Vec<Snapshot>> {
         self.state.clone()
     }
@@ -302,7 +302,7 @@ impl Services {
     }
 }
 
-/// What exists of an instance in the world.
+/// Process or task of an instance, with those that watch it.
 #[derive(Debug)]
 struct Alive {
     instance: Instance,
@@ -312,7 +312,7 @@ struct Alive {
     prober: Option<Task<()>>,
 }
 
-/// What can be done to it.
+/// Means by which an instance is ended.
 #[derive(Debug)]
 enum Body {
     /// A process is signalled, its cgroup killed.
@@ -332,14 +332,14 @@ struct Leaving {
 struct Shell {
     tree: Tree,
     units: HashMap<Name, Unit>,
-    /// What takes the place of units that leave.
+    /// Units that take the place of those that leave.
     next: HashMap<Name, Unit>,
     running: HashMap<Name, Alive>,
     children: Children,
     events: mpsc::Sender<Event>,
     state: watch::Sender<Vec<Snapshot>>,
     escalation: watch::Sender<Option<Escalation>>,
-    /// Who waits for the end of which services.
+    /// Callers that wait for the end of services.
     leaving: Vec<Leaving>,
     stopping: Option<oneshot::Sender<Vec<Name>>>,
 }
@@ -488,7 +488,7 @@ impl Shell {
         Event::Spawned(instance)
     }
 
-    /// What runs of `instance`, if it is still this run of the service.
+    /// Process or task of `instance`, if it is still this run of the service.
     fn alive(&mut self, instance: &Instance) -> Option<&mut Alive> {
         self.running.get_mut(&instance.service).filter(|alive| alive.instance == *instance)
     }
@@ -540,7 +540,8 @@ impl Shell {
         }
     }
 
-    /// Nothing runs of a service that leaves: what is kept for it goes, what takes its place comes, and whoever waits is told.
+    /// Forgets a service that has left: what is kept for it goes, the unit that takes its place comes, and callers that
+    /// wait are told.
     fn left(&mut self, name: &Name) {
         if let Some(Unit { run: Run::Child(_), .. }) = self.units.remove(name)
             && let Err(error) = Cgroup::remove(name.as_str())
@@ -556,7 +557,7 @@ impl Shell {
         self.tell_who_waits();
     }
 
-    /// Those whose services are all gone.
+    /// Tells the callers whose services are all gone.
     fn tell_who_waits(&mut self) {
         for waiting in self.leaving.extract_if(.., |waiting| waiting.services.is_empty()) {
             let _asker_gave_up = waiting.answer.send(Ok(()));

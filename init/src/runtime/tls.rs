@@ -33,12 +33,12 @@ impl TimeProvider for Clock {
     }
 }
 
-/// What a client of gRPC goes by.
+/// Configuration of a gRPC client.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
-    /// Who it is, and who is believed.
+    /// Certificate that the client shows, and those that it believes.
     pub(crate) config: ClientConfig,
-    /// What ends its sessions.
+    /// Standstills of the machine, each of which ends its sessions.
     pub(crate) standstills: Standstills,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn channel(
 /// A stream on which nothing is read or written once the machine has stood still: its keys may be a copy's, too.
 struct Unbroken<S> {
     stream: S,
-    /// What it waits for; absent once that has come.
+    /// Standstill that ends the session; absent once it has come.
     standstill: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 

@@ -21,18 +21,18 @@ const STOPPING: &str = "the machine is stopping";
 /// Why none holds while people are told that the machine cannot go on.
 const HALTED: &str = "the machine cannot go on in this boot";
 
-/// What is written on it, beside the facts.
+/// Words on the board, beside the facts.
 #[derive(Debug, Clone)]
 pub(crate) struct Words {
     /// From the first moment of a shutdown or halt on nothing holds any more, whatever is reported late.
     over: bool,
     pub(crate) step: &'static str,
-    /// Of the state; with the time since when the machine is in it.
+    /// Reason of the state; with the time since when the machine is in it.
     pub(crate) reason: String,
     pub(crate) state_since: UnixMillis,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) waits_for: Vec<String>,
-    /// What goes on beside, for a person who wonders why something takes its time; nothing when empty.
+    /// Work that goes on beside, for a person who wonders why something takes its time; empty when there is none.
     pub(crate) meanwhile: &'static str,
     pub(crate) last_error: String,
     pub(crate) timeline: Vec<Milestone>,
@@ -62,7 +62,7 @@ impl Words {
 pub(crate) struct OnScreen(Zeroizing<String>);
 
 impl OnScreen {
-    /// For the sheet.
+    /// Text in clear, for the sheet.
     pub(super) fn text(&self) -> &str {
         &self.0
     }
@@ -112,7 +112,7 @@ impl Board {
         (board.clone(), BoardReader(board))
     }
 
-    /// What the board is about: by this, rules decide.
+    /// Facts that the board shows: by these, rules decide.
     pub(crate) const fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -247,7 +247,7 @@ impl BoardReader {
         self.0.facts.read(|now| question(now, &words))
     }
 
-    /// Their changes from now on.
+    /// Watches board and facts from now on.
     pub(crate) fn changes(&self) -> Changes {
         Changes { facts: self.0.facts.watch(), words: self.0.words.subscribe() }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Fatal {
     remedy: Remedy,
 }
 
-/// What may mend it.
+/// Remedy for a boot that cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// The next boot, at once: nothing is left to tell people by.
@@ -50,7 +50,7 @@ impl Fatal {
         Self { text: String::from("PID 1 panicked"), remedy: Remedy::Restart }
     }
 
-    /// What may mend it, where people can be told: behind the first that failed.
+    /// Remedy of the first failure; it takes effect where people can be told.
     pub(crate) const fn remedy(&self) -> Remedy {
         self.remedy
     }

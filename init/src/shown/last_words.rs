@@ -1,5 +1,6 @@
-//! What a boot that could not go on leaves for the next one: the kernel's log with the reason at its end, kept by pstore
-//! (`Documentation/ABI/testing/pstore`), under UEFI in firmware variables. A panic of the kernel leaves the same by itself.
+//! Words that a boot that could not go on leaves for the next one: the kernel's log with the reason at its end, kept by
+//! pstore (`Documentation/ABI/testing/pstore`), under UEFI in firmware variables. A panic of the kernel leaves the same
+//! by itself.
 //!
 //! Words stay until a boot comes up and has taken them into its log. Until then no others are left: a machine that fails
 //! again and again must never wear out its firmware's flash.

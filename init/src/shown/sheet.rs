@@ -43,7 +43,7 @@ const INDENT: usize = 13;
 /// Rows that a value may take: a screen of 25 keeps room for the log.
 const ROWS_OF_A_VALUE: usize = 3;
 
-/// What there is to read: labels and values, those without a value too, always the same labels.
+/// Labels and values in their order; labels without a value stand there, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Sheet(Vec<(&'static str, String)>);
 
@@ -128,7 +128,7 @@ impl Sheet {
     }
 }
 
-/// What to type elsewhere, so that this machine joins a cluster.
+/// Command to type elsewhere, so that this machine joins a cluster.
 fn activation(facts: &Now, code: &OnScreen) -> String {
     let address = facts.links.first().map_or_else(|| "ADDRESS".to_owned(), |link| link.address.ip.to_string());
     format!("cairnctl machine activate {address} --code {}", code.text())
@@ -136,7 +136,7 @@ fn activation(facts: &Now, code: &OnScreen) -> String {
 
 const TO_A_STRING: &str = "writing to a String does not fail";
 
-/// What a machine is in its cluster, and what it runs of Kubernetes.
+/// Words for the machine's role in its cluster and its roles in Kubernetes.
 fn roles(assignment: &Assignment) -> String {
     let kubernetes = assignment.kubernetes().iter().map(|role| role.word());
     std::iter::once(assignment.role().word()).chain(kubernetes).collect::<Vec<_>>().join(", ")

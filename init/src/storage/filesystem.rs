@@ -17,7 +17,7 @@ use crate::runtime::tasks;
 const PROGRAM: &str = "/bin/mkfs.xfs";
 /// The name its lines have in the log.
 const SERVICE: &str = "mkfs";
-/// It needs some 10 MiB for 64 TiB; the rest is room.
+/// Bounds of the program, which needs some 10 MiB for 64 TiB; the rest is room.
 const LIMITS: Limits = Limits { memory: 256 << 20, pids: 8 };
 
 /// Why there is no new file system.
@@ -29,7 +29,7 @@ pub(crate) enum MakeError {
     /// The program cannot be run.
     #[error("run `{PROGRAM}`")]
     Run(#[source] io::Error),
-    /// It says no; its words are in the log.
+    /// The program failed; its words are in the log.
     #[error("`{PROGRAM}` ended with {0:?}; its words are in the log of `{SERVICE}`")]
     Refused(Exit),
 }

@@ -28,28 +28,28 @@ pub(crate) enum MapError {
     /// The partition does not open.
     #[error("open `{0}`")]
     Open(PathBuf, #[source] io::Error),
-    /// Its size cannot be had.
+    /// The partition's size cannot be read.
     #[error("measure `{0}`")]
     Size(PathBuf, #[source] io::Error),
-    /// Nothing is left behind the headers.
+    /// The partition has no room behind the headers.
     #[error("the data partition is too small")]
     TooSmall,
     /// The place of dm-integrity's superblock cannot be cleared.
     #[error("clear the place of dm-integrity's superblock")]
     Clear(#[source] io::Error),
-    /// It cannot be read.
+    /// The superblock cannot be read.
     #[error("read dm-integrity's superblock")]
     ReadSuperblock(#[source] io::Error),
-    /// It is none that may be loaded.
+    /// The superblock is none that may be loaded.
     #[error(transparent)]
     Superblock(#[from] BadSuperblock),
     /// The kernel refused dm-integrity.
     #[error("set up dm-integrity")]
     Integrity(#[source] device_mapper::Error),
-    /// It does not tag what was never written, so reads would fail later.
+    /// The kernel does not tag sectors that were never written, so reads would fail later.
     #[error("dm-integrity does not tag the disk")]
     NotTagging,
-    /// It does not say how far it is.
+    /// The kernel does not say how far the tags are.
     #[error(transparent)]
     Status(#[from] StatusError),
     /// The kernel's keyring does not take the key.
@@ -87,7 +87,7 @@ pub(crate) enum StatusError {
     /// The kernel does not answer.
     #[error("ask dm-integrity how far it is")]
     Ask(#[source] device_mapper::Error),
-    /// It answers something else.
+    /// The kernel's answer is no status of dm-integrity.
     #[error(transparent)]
     Parse(#[from] BadStatus),
 }

@@ -1,4 +1,4 @@
-//! What the kernel is told of the block layers, and what it says of them: tables, status, superblock. Pure.
+//! Tables, status and superblock of the block layers, as the kernel reads and writes them. Pure.
 //!
 //! Sources: Documentation/admin-guide/device-mapper/{linear,dm-crypt,dm-integrity}.rst, `drivers/md/dm-integrity.c`.
 
@@ -53,7 +53,7 @@ pub(super) fn linear(partition: &Path) -> String {
 /// dm-crypt's options against its work queues.
 const UNQUEUED: &str = "no_read_workqueue no_write_workqueue";
 
-/// What dm-crypt finds its key by in the keyring of the loading thread.
+/// Name by which dm-crypt finds its key in the keyring of the loading thread.
 pub(super) fn key_description(disk: DiskUuid) -> String {
     format!("cairn:{disk}")
 }
@@ -110,7 +110,7 @@ pub(super) fn provided(superblock: &[u8; 4096]) -> Result<u64, BadSuperblock> {
     if sectors == 0 || sectors % BLOCK_SECTORS != 0 { Err(BadSuperblock::Size) } else { Ok(sectors) }
 }
 
-/// What dm-integrity says of itself: mismatches, provided sectors, and how far the tags are.
+/// Status that dm-integrity reports: mismatches, provided sectors, and how far the tags are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Status {
     /// Sectors provided.

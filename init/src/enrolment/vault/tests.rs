@@ -55,7 +55,7 @@ fn coordinator(n: u8) -> (MachineId, Coordinator) {
     (MachineId([n; 16]), Coordinator { name, vpn_ip: [10, 118, 0, n].into(), votes: true, control_plane: true })
 }
 
-/// What a cluster says of the second machine, which is to coordinate beside the first.
+/// Desired state of the second machine, which is to be a coordinator beside the first.
 fn second() -> Desired {
     let pods = Some(model::pod_prefix(1));
     let kubernetes = KubernetesRole::ALL.iter().copied().collect();
@@ -218,7 +218,7 @@ fn below(place: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// One path after the other answers as a damaged block does, on a coordinator that created its cluster and on one that joined.
+/// Each path in turn answers as a damaged block does, on a coordinator that created its cluster and on one that joined.
 /// Proves: D14, O1
 #[test]
 fn an_error_makes_no_other_machine_and_erases_nothing() {

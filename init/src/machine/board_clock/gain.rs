@@ -1,4 +1,5 @@
-//! What the board's clock gained on the monotonic clock between two looks: for so long the machine stood still. Pure.
+//! Time that the board's clock gained on the monotonic clock between two looks: for so long the machine stood still.
+//! Pure.
 //!
 //! ```text
 //!   machine    ─before─ board ─after──────────── stands still ─── before ─ board ─ after

@@ -20,7 +20,7 @@ const IP_HEADER: u16 = 20;
 /// `ICMP_ECHO` (RFC 792); number and sum are the kernel's to fill in.
 const REQUEST: u8 = 8;
 
-/// Asks, and hears.
+/// Socket that sends echo requests and hears their answers.
 #[derive(Debug)]
 pub(super) struct Echoes(AsyncFd<OwnedFd>);
 

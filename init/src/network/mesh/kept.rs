@@ -1,5 +1,5 @@
-//! What this machine knows of the others, on its data partition: written when it joins, and when it hears more, at most once in
-//! 10 s, so that it reaches somebody at its next boot. It must never be believed against what a coordinator says.
+//! Peers that this machine knows, on its data partition: written when it joins, and when it hears more, at most once in
+//! 10 s, so that it reaches somebody at its next boot. They must never be believed against what a coordinator says.
 
 use std::io;
 use std::path::Path;
@@ -10,21 +10,21 @@ use keys::endpoint::MOST_ENDPOINTS;
 
 use crate::runtime::durable;
 
-/// Its name; `/data/cairn` has it.
+/// Name of the file in `/data/cairn`.
 pub(crate) const FILE: &str = "peers";
 
 /// Why what was known is not known any more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("read the file of peers")]
     File(#[source] io::Error),
-    /// It is none.
+    /// The file holds no such record.
     #[error("understand the file of peers")]
     Record(#[from] BadRecord),
 }
 
-/// What was known last; nothing where nothing was ever kept.
+/// Peers that were known last; none where none were ever kept.
 ///
 /// # Errors
 /// [`ReadError`] when it is there and cannot be used.

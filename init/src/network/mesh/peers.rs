@@ -27,7 +27,7 @@ use crate::runtime::services::until;
 use crate::runtime::standstills::NextStandstill;
 use crate::runtime::{clock, lock};
 
-/// What this machine was told of the others; clones share it.
+/// Peers that coordinators told this machine; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told(Arc<Shared>);
 
@@ -35,7 +35,7 @@ pub(crate) struct Told(Arc<Shared>);
 struct Shared {
     peers: Mutex<Heard>,
     news: Notify,
-    /// Who wants to know which of them are there.
+    /// Roll call, by which others learn which peers are there.
     roll: Roll,
     /// Where machines were heard that the cluster does not name, since that was asked last. Coordinators ask.
     learnt: Mutex<BTreeMap<MachineId, SocketAddrV4>>,
@@ -45,17 +45,17 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Heard {
     known: Known,
-    /// What has changed since the mesh asked last.
+    /// Changes since the mesh asked last.
     fresh: BTreeMap<MachineId, Option<Peer>>,
 }
 
 impl Told {
-    /// What coordinators are asked with; none before they told anything.
+    /// Version with which coordinators are asked; none before they told anything.
     pub(crate) fn version(&self) -> Option<StateVersion> {
         lock::even_if_poisoned(&self.0.peers).known.version()
     }
 
-    /// What was told before this boot is heard.
+    /// Begins with the peers that were known before this boot.
     pub(crate) fn begin(&self, known: Known) {
         lock::even_if_poisoned(&self.0.peers).known = known;
         self.0.news.notify_one();
@@ -77,7 +77,8 @@ impl Told {
         std::mem::take(&mut lock::even_if_poisoned(&self.0.learnt))
     }
 
-    /// What was learnt up to now is told to nobody; what still holds is learnt again.
+    /// Forgets the endpoints that were learnt up to now, so that nobody is told them; those that still hold are learnt
+    /// again.
     pub(crate) fn forget_learnt(&self) {
         lock::even_if_poisoned(&self.0.learnt).clear();
     }
@@ -110,7 +111,7 @@ impl Told {
         Some(heard.known.peers().iter().map(|(id, peer)| (*id, in_the_mesh(peer))).collect())
     }
 
-    /// What has changed since that was asked last.
+    /// Waits for changes, and gives all since the last call.
     async fn changed(&self) -> BTreeMap<MachineId, Option<mesh::peer::Peer>> {
         self.0.news.notified().await;
         let fresh = std::mem::take(&mut lock::even_if_poisoned(&self.0.peers).fresh);
@@ -310,7 +311,7 @@ fn by_an_uplink(route: &RouteMessage, index: u32) -> Option<UplinkRoute> {
     set.then_some(UplinkRoute { to, metric, way: Way { link, gateway } })
 }
 
-/// What a route leads to and its limit, if it leads to the interface and is the mesh's: to pods, or to one peer.
+/// Prefix and path limit of a route that is the mesh's: to pods, or to one peer. None for any other.
 fn ours(route: &RouteMessage, index: u32) -> Option<(Ipv4Prefix, Option<u16>)> {
     let leads = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(oif) if *oif == index);
     let address = route.attributes.iter().find_map(|attribute| {

@@ -17,7 +17,7 @@ pub(crate) type Seen = BTreeMap<MachineId, UnixMillis>;
 /// Without a mesh nobody answers: what is asked is answered without it then.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Who has called; clones share it.
+/// Callers that wait for the mesh's answer; clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Roll(Arc<Shared>);
 
@@ -36,14 +36,14 @@ impl Roll {
         timeout(PATIENCE, answer).await.ok().and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Those that went away meanwhile are forgotten.
+    /// Adds a caller; callers that have left are forgotten.
     fn takes(&self, caller: oneshot::Sender<Seen>) {
         let mut callers = lock::even_if_poisoned(&self.0.callers);
         callers.retain(|caller| !caller.is_closed());
         callers.push(caller);
     }
 
-    /// Somebody has called.
+    /// Waits until somebody has called.
     pub(super) async fn called(&self) {
         self.0.called.notified().await;
     }

@@ -26,7 +26,7 @@ use crate::runtime::tasks;
 /// The kernel's WireGuard, found.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WireGuard {
-    /// What the kernel calls it in messages of this boot.
+    /// Number of WireGuard's family in netlink messages of this boot.
     family: u16,
 }
 
@@ -263,7 +263,7 @@ fn forget_private_key(mut attributes: &mut [u8]) {
     }
 }
 
-/// What the kernel says of a message: 0, or the error's number. None: it says something else.
+/// Error number in the kernel's acknowledgement, 0 for none; `None` where the answer is something else.
 fn acknowledged(answer: &[u8]) -> Option<i32> {
     let code = i32::from_ne_bytes(*answer.get(16..)?.first_chunk()?);
     (answer.get(4..6)? == NLMSG_ERROR.to_ne_bytes()).then(|| code.checked_neg()).flatten()

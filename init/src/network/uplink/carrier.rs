@@ -39,7 +39,7 @@ async fn hear(network: Network, links: BTreeSet<u32>) -> Result<(), Error> {
     Err(Error::Unheard)
 }
 
-/// Whoever waits is woken if that is news.
+/// Notes a link's carrier, and wakes those that wait if it changed.
 fn take(network: &Network, links: &BTreeSet<u32>, link: &LinkMessage) {
     let index = link.header.index;
     if links.contains(&index) {

@@ -47,7 +47,7 @@ struct LeasedLink {
     held: Mutex<Option<Held>>,
 }
 
-/// What a person in front of the machine must know of a report.
+/// Sentence for the person in front of the machine; none for a report that needs nobody.
 fn complaint(link: &str, report: &Report) -> Option<String> {
     match report {
         Report::Ignored(Ignored::Unfit { server, why }) => Some(format!(

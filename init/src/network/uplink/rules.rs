@@ -81,7 +81,7 @@ pub(super) async fn set(handle: &Handle, vpn: Ipv4Prefix, uplinks: &[Link]) -> R
     delete(handle, 0, RuleAction::ToTable, TABLE_LOCAL).await
 }
 
-/// See [`super::route_for_strangers`].
+/// Deletes the last rule; see [`super::route_for_strangers`].
 pub(super) async fn unset_last(handle: &Handle) -> Result<(), Error> {
     delete(handle, LAST, RuleAction::Blackhole, 0).await
 }
@@ -95,8 +95,8 @@ async fn delete(handle: &Handle, priority: u32, action: RuleAction, table: u8) -
     handle.rule().del(rule).execute().await.map_err(|error| Error::Rule(priority, error))
 }
 
-/// What is for a pod that is not there has no way. Without this it would take the default route, out of an uplink, where
-/// anybody may answer in the pod's place.
+/// Makes packets to pods that are not there unreachable. Without this they would take the default route, out of an
+/// uplink, where anybody may answer in the pod's place.
 async fn no_pod(handle: &Handle) -> Result<(), Error> {
     let route = RouteMessageBuilder::<std::net::Ipv4Addr>::new()
         .destination_prefix(POD_PREFIX.address(), POD_PREFIX.bits())

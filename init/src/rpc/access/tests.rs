@@ -26,7 +26,7 @@ async fn call(machine: &Machine, origin: Origin, method: &str) -> Code {
     outcome(&machine.gate(origin).answer(request(method, Full::from(EMPTY))).await)
 }
 
-/// What was written down about calls from one port, with the log it stands in.
+/// Audit lines about calls from one port, each with the log it stands in.
 async fn audited(peer: &str) -> Vec<(String, String)> {
     let query = LogQuery { subtree: String::from("audit"), ..LogQuery::default() };
     let mut reader = log::Reader::new(query).expect("installed");
@@ -67,7 +67,9 @@ async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome(
     assert_eq!(audited(peer).await, expected);
 }
 
-/// Whose key it is says nothing yet. Proves: Q1
+/// Proof of a key says nothing yet of who holds it.
+///
+/// Proves: Q1
 #[tokio::test]
 async fn whoever_shows_a_machines_key_may_ask_to_be_let_in_and_nothing_else() {
     let machine = Machine::running();

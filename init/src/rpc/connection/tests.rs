@@ -38,7 +38,7 @@ impl World {
         Self { machine, port, connections: JoinSet::new() }
     }
 
-    /// Somebody connects.
+    /// Connects from the address 192.0.2.`from`.
     fn connect(&mut self, from: u8) -> DuplexStream {
         let (ours, theirs) = duplex(64 << 10);
         self.port.enter(&mut self.connections, ours, SocketAddr::from(([192, 0, 2, from], 9)));

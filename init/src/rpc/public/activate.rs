@@ -10,7 +10,7 @@ use super::context::Context;
 use crate::enrolment::activate::NotActivated;
 use crate::rpc::session::Origin;
 
-/// What `ProveCode` answers.
+/// Proof for `ProveCode` that this machine knows the code.
 pub(super) fn prove(context: &Context, origin: &Origin) -> Result<activation::Proof, Status> {
     context.ways.activation.proof(&connection(context, origin)).map_err(|why| refused(&why))
 }

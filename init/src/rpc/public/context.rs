@@ -1,5 +1,5 @@
-//! What the public API's methods stand on: facts and board, the trees, first contact, a member's authority. Shared by the boot, which
-//! fills it, and by every call, which reads it; decides nothing.
+//! Parts that the public API's methods stand on: facts and board, the trees, first contact, a member's authority.
+//! Shared by the boot, which fills it, and by every call, which reads it; decides nothing.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -27,7 +27,7 @@ use crate::shown::board::BoardReader;
 pub(crate) enum Broken {
     /// The task that serves the public API, and each that takes its place.
     Api,
-    /// What waits for the end of the boot, outside every task.
+    /// The thread that waits for the end of the boot, outside every task.
     Main,
 }
 
@@ -36,10 +36,10 @@ pub(crate) enum Broken {
 #[error("the machine is going down already")]
 pub(crate) struct GoingDown;
 
-/// What the methods need; calls share it.
+/// Parts that the methods need; calls share them.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Calls are decided by them.
+    /// Facts by which calls are decided.
     pub(super) facts: Facts,
     /// Conditions, timeline and last error, for who asks; nothing is decided by them.
     pub(super) shown: BoardReader,
@@ -56,7 +56,7 @@ pub(crate) struct Context {
     pub(super) forwards: Arc<Forwards>,
     /// How others get to a machine that waits.
     pub(crate) ways: Ways,
-    /// Of the certificate that whoever does not name the machine is shown.
+    /// Pin of the certificate that is shown to callers who do not name the machine.
     pub(super) nameless: SpkiPin,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
@@ -65,7 +65,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Of a machine without an identity, which shows a certificate of this key; what is asked of its power goes to the receiver.
+    /// Context of a machine without an identity, which shows a certificate of this key; requests for its power go to
+    /// the receiver.
     pub(crate) fn new(
         shown: BoardReader,
         children: &Children,
@@ -137,7 +138,7 @@ impl Context {
         let _hears_once = self.peers.set(peers);
     }
 
-    /// What the machine was told of its peers, on a member.
+    /// Peers that the machine was told, on a member.
     pub(super) fn peers(&self) -> Option<&Told> {
         self.peers.get()
     }
@@ -164,7 +165,7 @@ impl Context {
         }
     }
 
-    /// What reaches Kubernetes, on a member.
+    /// Access to Kubernetes, on a member.
     pub(super) fn kubernetes(&self) -> Option<&KubernetesAccess> {
         self.kubernetes.get()
     }

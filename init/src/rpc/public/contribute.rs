@@ -68,7 +68,7 @@ mod tests {
         assert!(text.contains("takes no part in a cold start") && !led, "it is asked for: {text}");
     }
 
-    /// Who is refused for good does not ask as if nobody were there.
+    /// A refusal for good has another code than one that may end.
     #[test]
     fn a_refusal_says_whether_asking_again_helps() {
         let code = |why| refused(&why).code();

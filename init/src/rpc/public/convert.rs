@@ -51,7 +51,7 @@ pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Opt
     })
 }
 
-/// One supervised service.
+/// Converts one supervised service's state.
 pub(super) fn service(snapshot: Snapshot) -> Service {
     let status = snapshot.status;
     Service {
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(exit(Ending::StartDeadline), api::Exit::NoRun("not ready in time".into()));
     }
 
-    /// Whoever owns the machine has no use for it, and who is to activate it stands before it.
+    /// An owner has no use for the code, and the person who is to activate the machine stands before it.
     ///
     /// Proves: N1
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         assert!(told.contains("waiting to be activated") && !told.contains("abcd"), "{told}");
     }
 
-    /// Its owner waits for that before a restart.
+    /// The owner waits for the new key before a restart.
     #[test]
     fn the_status_says_which_key_the_next_start_takes() {
         let (board, reader, power_on) = shown();

@@ -22,7 +22,7 @@ use crate::runtime::child::Command;
 use crate::runtime::services::{Run, Services, Unit};
 use crate::runtime::tasks;
 
-/// The service.
+/// Debug service, in the debug profile alone.
 #[derive(Debug)]
 pub(super) struct Debug {
     pub(super) context: Arc<Context>,
@@ -34,7 +34,7 @@ pub(super) struct Debug {
 const MOST_CHILDREN: u32 = 1000;
 /// Far more than they need.
 const LIMITS: Limits = Limits { memory: 256 << 20, pids: 2048 };
-/// What a greedy one soon comes up against.
+/// Limits that a greedy program soon comes up against.
 const NARROW: Limits = Limits { memory: 32 << 20, pids: misbehave::MOST_THREADS };
 /// Short, so that a test sees it grow.
 const BACKOFF: Backoff =

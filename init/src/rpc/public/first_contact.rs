@@ -18,7 +18,7 @@ use model::{ConfigDigest, FirstContact};
 pub(crate) enum Claimable {
     /// The machine has no identity to prove yet.
     NotYet,
-    /// Its data header is committed, its owner has not called.
+    /// The machine's data header is committed, its owner has not called.
     Open(ClaimSecret),
     /// The owner has called with its key.
     Over,
@@ -26,14 +26,14 @@ pub(crate) enum Claimable {
     Never(Reason),
 }
 
-/// What `Claim` answers with.
+/// Secret and facts of which `Claim` makes its answer.
 #[derive(Debug)]
 pub(crate) struct ClaimSecret {
     /// Shared with the CLI that made the config.
     pub(crate) secret: FirstContact,
     /// The config as it was read.
     pub(crate) config: ConfigDigest,
-    /// Who we are: its certificate is what the owner will see from then on.
+    /// Identity of the machine: its certificate is what the owner will see from then on.
     pub(crate) identity: Arc<Identity>,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum NoClaim {
     /// The secret is dead.
     #[error("first contact is over: the owner has called; nothing was changed")]
     Over,
-    /// It will not come to that.
+    /// The config was refused: this boot brings no identity.
     #[error("{0}")]
     Never(Reason),
     /// A certificate of our own does not parse.

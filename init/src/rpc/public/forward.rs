@@ -18,16 +18,16 @@ use crate::runtime::lock;
 
 /// The first packet of a mesh waits for a handshake, which may be tried twice.
 const CONNECTS: Duration = Duration::from_secs(10);
-/// Of all owners: each is a connection, two halves of it, and a chunk each way.
+/// Connections of all owners: each has two halves and a chunk each way.
 const MOST: usize = 32;
-/// Of one of them, so that no owner keeps the others out.
+/// Connections of one owner, so that none keeps the others out.
 const MOST_OF_AN_OWNER: usize = 16;
 
 /// How many connections to other machines are carried for whom.
 #[derive(Debug, Default)]
 pub(super) struct Forwards(Mutex<HashMap<OwnerPubKey, usize>>);
 
-/// One of them; its place is given back when it is dropped.
+/// Place of one connection; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place(Arc<Forwards>, OwnerPubKey);
 
@@ -62,7 +62,7 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) stream: TcpStream,
-    /// Of one to another machine; held as long as bytes are carried.
+    /// Place of a connection to another machine; held as long as bytes are carried.
     pub(super) place: Option<Place>,
 }
 

@@ -11,7 +11,7 @@ use pki::{Authority, Profile, UnixTime};
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";
 
-/// What a coordinator signs with, and where its Kubernetes API is.
+/// Authority that signs kubeconfigs, and the address of this coordinator's Kubernetes API.
 #[derive(Debug)]
 pub(crate) struct KubernetesAccess {
     /// Signs the owner's kubeconfig.

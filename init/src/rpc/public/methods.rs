@@ -41,7 +41,7 @@ pub(in crate::rpc) struct PublicMethods {
 }
 
 impl PublicMethods {
-    /// Those that read `context`; faults are injected into the trees of `main`.
+    /// Methods that read `context`; faults are injected into the trees of `main`.
     pub(in crate::rpc) fn new(context: Arc<Context>, main: Handle) -> Self {
         let public = PublicServer::new(Public(context.clone()))
             .max_decoding_message_size(api::limits::REQUEST_BYTES)
@@ -74,7 +74,7 @@ impl Methods for PublicMethods {
     }
 }
 
-/// The service.
+/// Public service, as tonic's trait has it.
 #[derive(Debug)]
 struct Public(Arc<Context>);
 

@@ -1,4 +1,5 @@
-//! What owners ask of the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides nothing: `consensus` does.
+//! Calls of owners about the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides
+//! nothing: `consensus` does.
 
 use api::{Listed, ListedMachine, ListedOwner, ListedTicket, NewTicket};
 use cluster::View;

@@ -9,7 +9,7 @@ use tonic::Status;
 
 use crate::enrolment::recover::{Needs, NotGiven, Rescue};
 
-/// What the owner needs to find the half.
+/// Disk, key generation and recovery record: by these the owner finds the half.
 pub(super) fn record(rescue: &Rescue) -> Result<Recovery, Status> {
     let Needs { disk, generation, record, .. } = rescue.needs().ok_or_else(|| refused(&NotGiven::NotWaiting))?;
     Ok(Recovery { disk, generation, record: record.as_ref().map(Record::encode) })

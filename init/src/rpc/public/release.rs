@@ -47,7 +47,7 @@ pub(super) async fn release(
     Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key, next: along, directory })
 }
 
-/// Who asks is who the connection proved, whatever is asked for.
+/// Request in the name of the machine whose key the connection proved, whatever the body says.
 const fn request(machine: MachinePubKey, asked: KeyAsked) -> Request {
     let KeyAsked { disk, generation, level } = asked;
     Request::ReleaseKey { machine, disk, generation, level }

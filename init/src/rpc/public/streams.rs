@@ -18,7 +18,7 @@ use crate::shown::board::BoardReader;
 /// A stream of answers.
 pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What the reader reads.
+/// Stream of the entries that the reader reads.
 pub(super) fn logs(mut reader: log::Reader) -> Answers<wire::LogEntry> {
     // One entry is under way while the reader waits for the next.
     let (sender, entries) = mpsc::channel(1);

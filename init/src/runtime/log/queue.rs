@@ -1,5 +1,5 @@
-//! What waits to be shown on one console. A thread of its own writes it, so that a console that takes nothing (XOFF, Scroll Lock, a slow
-//! line) stops nobody: what does not fit is left out and counted.
+//! Queue of the text that waits for one console. A thread of its own writes it, so that a console that takes nothing
+//! (XOFF, Scroll Lock, a slow line) stops nobody: what does not fit is left out and counted.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! One service's newest lines in a fixed number of bytes. Knows nothing of other services or of readers.
+//! Newest lines of one service in a fixed number of bytes. Knows nothing of other services or of readers.
 
 use std::collections::VecDeque;
 
@@ -19,9 +19,9 @@ pub(super) struct Ring {
 /// A line as it is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its place among all entries of all services.
+    /// Place among all entries of all services.
     pub(super) number: u64,
-    /// Its place among those of this one, overwritten ones included: a gap says how many a reader lost.
+    /// Place among the entries of this service, overwritten ones included: a gap says how many a reader lost.
     pub(super) index: u64,
     pub(super) time: UnixMillis,
     pub(super) line: Vec<u8>,
@@ -72,7 +72,7 @@ impl Ring {
         })
     }
 
-    /// Their numbers.
+    /// Numbers of the entries from `from` on that are not older than `since`.
     pub(super) fn numbers_since(&self, from: u64, since: UnixMillis) -> impl Iterator<Item = u64> {
         self.wanted(from, since).map(|(_, _, header)| header.number)
     }

@@ -122,7 +122,7 @@ async fn a_task_that_meets_damage_is_told_at_once() {
     }
 }
 
-/// Nobody is left waiting for a tree that is no more.
+/// Callers are not left waiting for a tree that is no more.
 ///
 /// Proves: O1
 #[tokio::test]

@@ -15,13 +15,13 @@ struct World {
     board: Duration,
     /// How many millionths the board's second is longer than the machine's.
     slower: i32,
-    /// What the machine stood still since the board was read last by a good look.
+    /// Time that the machine stood still since the board was read last by a good look.
     stood: Duration,
-    /// What the last two good looks took.
+    /// Durations of the last two good looks.
     took: [Duration; 2],
 }
 
-/// What a look is like: from the first reading of the monotonic clock to the board's, and from there to the second.
+/// Durations within a look: from the first reading of the monotonic clock to the board's, and from there to the second.
 #[derive(Debug, Clone, Copy)]
 struct Pace(Duration, Duration);
 
@@ -34,7 +34,7 @@ impl World {
         Self { comparison: Comparison::start(now), now, board, slower: 0, stood, took }
     }
 
-    /// The machine runs.
+    /// Lets the machine run for so long.
     fn runs(&mut self, time: Duration) {
         self.now += time;
         let drift = time * self.slower.unsigned_abs() / 1_000_000;

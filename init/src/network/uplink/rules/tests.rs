@@ -30,7 +30,7 @@ const MEMBER: &str = "10.118.0.2";
 const GATEWAY: &str = "10.244.0.1";
 const PODS: [&str; 2] = ["10.244.0.2", "10.244.0.3"];
 const NO_POD: &str = "10.244.0.77";
-/// Of another machine; the mesh leads to it.
+/// Address of a pod on another machine; the mesh leads to it.
 const OTHERS_POD: &str = "10.244.1.2";
 const LOCAL: [&str; 5] = [PUBLIC[0], PUBLIC[1], VPN, GATEWAY, "127.0.0.1"];
 
@@ -73,7 +73,7 @@ fn lookup(rules: &[Rule<'_>], from: &str, to: Ipv4Addr) -> End {
     panic!("every packet meets a rule")
 }
 
-/// What becomes of a packet: its way, and the way back that strict `rp_filter` asks for.
+/// Fate of a packet, by its way and the way back that strict `rp_filter` asks for.
 fn way(rules: &[Rule<'_>], link: &'static str, source: &str, to: &str) -> End {
     let end = lookup(rules, link, address(to));
     if link == "lo" {
@@ -151,7 +151,7 @@ fn every_way_through_the_machine_ends_where_it_should() {
     assert_eq!(way(&rules, "wg0", OTHERS_POD, NO_POD), Refused);
 }
 
-/// Whatever link there will be, the kernel's own rules behind ours are not asked.
+/// The kernel's own rules behind ours are not asked, whatever links there are.
 #[test]
 fn the_last_rule_is_for_everything_and_denies() {
     for uplinks in [&[][..], &UPLINKS[..]] {
