@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_follows_the_environment_and_ignores_relative_paths() {
+    fn the_directory_follows_the_environment_but_no_relative_path() {
         let root = tempfile::tempdir().unwrap();
         let (data, home) = (root.path().join("data"), root.path().join("home"));
         let of = |data_home: Option<&Path>, home: Option<&Path>| {

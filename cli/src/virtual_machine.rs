@@ -349,7 +349,7 @@ mod tests {
 
     /// The config travels on the ESP, as on hardware, and the one card is on the virtual network.
     #[test]
-    fn nothing_but_the_disk_and_the_virtual_network_connects_host_and_machine() {
+    fn only_disk_and_virtual_network_connect_host_and_machine() {
         let machine = machine(BootWay::Direct, true);
         assert_eq!(machine.fw_cfg, []);
         assert_eq!(machine.nics.len(), 1);
@@ -364,7 +364,7 @@ mod tests {
     ///
     /// Proves: S13
     #[test]
-    fn a_restored_machine_writes_to_an_overlay_when_it_is_started_again() {
+    fn a_restored_machine_that_starts_again_writes_to_an_overlay() {
         let restored = VirtualMachine { overlays: 2, ..virtual_machine(BootWay::Direct, true) };
         let machine = placed(&restored);
         let layers = machine.disks[0].content.layers();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_refused_that_is_too_little_for_the_machine_or_too_much_for_the_host() {
+    fn memory_is_refused_below_the_machines_need_or_above_the_hosts() {
         let said = |mib, kubernetes| {
             let refused = fits_memory(mib, kubernetes, Some(24_000)).unwrap_err();
             assert_eq!((refused.code(), refused.unchanged()), (Code::Usage, NOTHING));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_that_the_host_has_no_memory_left_for_are_refused_by_what_would_fit() {
+    fn machines_beyond_the_hosts_memory_are_refused_with_what_fits() {
         let said = |machines, mib, kubernetes, free| {
             let refused = fits_beside(machines, mib, kubernetes, Some(free)).unwrap_err();
             assert_eq!((refused.code(), refused.unchanged()), (Code::Failed, NOTHING));

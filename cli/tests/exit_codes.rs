@@ -43,7 +43,7 @@ fn every_way_to_end_has_its_code() {
 
 /// Proves: Q6 S13
 #[test]
-fn a_saved_cluster_that_is_not_there_or_is_asked_for_with_what_it_brings_is_refused() {
+fn a_saved_cluster_that_is_absent_or_given_options_is_refused() {
     let data = tempfile::tempdir().unwrap();
     let code = |line: &[&str]| code(data.path(), line);
     assert_eq!(code(&["cluster", "saved"]), Some(0));
@@ -159,7 +159,7 @@ fn a_data_directory_that_others_can_enter_is_refused() {
 
 /// Proves: Q6
 #[test]
-fn memory_that_makes_no_sense_is_refused_before_anything_is_made() {
+fn senseless_memory_is_refused_before_anything_is_made() {
     let data = tempfile::tempdir().unwrap();
     for (memory, more, wanted) in [
         ("64M", &[][..], "error: a machine with Kubernetes needs 2.0 GiB of memory, and 64 MiB is less"),
@@ -189,7 +189,7 @@ fn memory_that_makes_no_sense_is_refused_before_anything_is_made() {
 
 /// Proves: Q6
 #[test]
-fn what_no_cluster_can_be_made_of_is_refused_before_anything_is_made() {
+fn an_impossible_cluster_is_refused_before_anything_is_made() {
     let data = tempfile::tempdir().unwrap();
     for (more, wanted) in [
         (&[][..], "error: machines other than a cluster's first run no Kubernetes yet, and 3 with Kubernetes are"),

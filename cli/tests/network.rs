@@ -90,7 +90,7 @@ fn receive(mut card: &UnixStream) -> Vec<u8> {
 
 /// Proves: S9
 #[test]
-fn a_network_is_found_while_it_runs_and_one_that_crashed_is_told_apart_and_started_anew() {
+fn a_running_network_is_found_and_a_crashed_one_started_anew() {
     let mut network = Network::new();
     let directory = network.directory.path().to_owned();
     let first = network.attach(1, None);
@@ -142,7 +142,7 @@ fn a_network_whose_folder_is_removed_ends_and_leaves_nothing() {
 
 /// Proves: S9
 #[test]
-fn machines_of_one_network_hear_each_other_and_those_of_another_do_not() {
+fn machines_of_one_network_hear_each_other_and_no_others() {
     let (one, other) = (Network::new(), Network::new());
     let [first, second] = [1, 2].map(|number| card(&one.attach(number, None).socket));
     let apart = card(&other.attach(1, None).socket);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_the_address_it_was_given_last_and_leaves_the_others_theirs() {
+    fn a_link_has_its_last_address_and_leaves_the_others_theirs() {
         let (facts, _power_on) = facts();
         let links = || {
             let shown = |link: &Link| format!("{} {} {}", link.name, link.address.ip, link.address.prefix);

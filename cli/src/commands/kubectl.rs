@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_named_one_wins_then_the_one_beside_then_the_installed_one() {
+    fn the_named_kubectl_wins_then_the_near_then_the_installed_one() {
         let root = tempfile::tempdir().unwrap();
         let program = |name: &str, mode| {
             let file = root.path().join(name).join("kubectl");

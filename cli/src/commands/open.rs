@@ -371,7 +371,7 @@ mod tests {
 
     /// Proves: S12
     #[tokio::test]
-    async fn the_first_command_pins_the_machine_and_the_secret_is_gone_after_it() {
+    async fn the_first_command_pins_the_machine_and_deletes_the_secret() {
         let (_root, context, fake) = awaiting(genuine).await;
         let (mut session, meant) = context.open().await.unwrap();
         assert_eq!(meant.pins().map(|pins| pins.machine), Some(fake.machine));
@@ -429,7 +429,7 @@ mod tests {
 
     /// Proves: S12
     #[tokio::test]
-    async fn a_failure_behind_first_contact_says_that_the_machine_is_pinned() {
+    async fn a_failure_after_first_contact_says_the_machine_is_pinned() {
         let (root, context, _fake) = awaiting(genuine).await;
         // The owner's keys are lost between the two: contact is made without them, the session is not.
         std::fs::remove_file(root.path().join("cairn/owner.keys")).unwrap();
@@ -485,7 +485,7 @@ mod tests {
 
     /// Proves: S8
     #[tokio::test]
-    async fn a_machine_that_does_not_answer_is_reached_through_another_of_its_cluster() {
+    async fn a_machine_that_does_not_answer_is_reached_through_another() {
         let (_root, base, owner) = home::begun();
         let mut record = ClusterRecord::of_config(home::name(), CONFIG);
         let m2 = NodeName::stored("m2").unwrap();

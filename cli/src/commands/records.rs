@@ -159,7 +159,7 @@ mod tests {
 
     /// Proves: S12
     #[tokio::test]
-    async fn a_machine_that_joined_is_known_as_the_one_that_a_coordinator_names() {
+    async fn a_machine_that_joined_is_the_one_that_a_coordinator_names() {
         let two = two().await;
         let unknown = two.second().open().await.unwrap_err();
         assert!(matches!(unknown, OpenError::NotJoined { .. }) && unknown.may_pass(), "{unknown}");
@@ -182,7 +182,7 @@ mod tests {
 
     /// Proves: S12
     #[tokio::test]
-    async fn whoever_answers_instead_of_the_machine_that_is_named_is_sent_nothing() {
+    async fn a_machine_that_answers_for_the_named_one_is_sent_nothing() {
         let two = two().await;
         two.lists(MachineId([9; 16]), Standing::Member);
         let refused = two.second().open().await.unwrap_err();
@@ -193,7 +193,7 @@ mod tests {
     ///
     /// Proves: S12
     #[tokio::test]
-    async fn a_machine_that_was_only_listed_is_reached_when_the_first_is_gone() {
+    async fn a_machine_that_was_only_listed_is_reached_without_the_first() {
         let two = two().await;
         let Two { context, coordinator, node, .. } = &two;
         let m2 = NodeName::stored("m2").unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_coordinator_is_found_among_several_machines_and_a_node_is_none() {
+    async fn a_coordinator_is_found_among_machines_and_a_node_is_none() {
         let two = two().await;
         two.lists(two.node.machine, Standing::Member);
         let (_, meant) = two.context.open_coordinator().await.unwrap();

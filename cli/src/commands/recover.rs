@@ -342,7 +342,7 @@ mod tests {
 
     /// Proves: K6
     #[test]
-    fn what_was_done_is_counted_and_done_twice_it_says_that_none_was_needed() {
+    fn recovered_machines_are_counted_and_a_second_run_needs_none() {
         let refused = || Outcome::Refused(MachineState::AwaitingKeys, Failure::from(RecoverError::NoRecord));
         let printed = |outcomes: Vec<(String, Outcome)>, dry_run| {
             let mut text = Vec::new();

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_yet_is_no_lost_connection_and_a_lost_one_is() {
+    fn a_lost_connection_is_told_from_records_that_are_not_read_yet() {
         let of = CallError::of("ListMachines");
         let not_yet = of(api::not_yet("the cluster's records are not read yet"));
         assert!(matches!(not_yet, CallError::NotNow { .. }) && not_yet.may_pass(), "{not_yet}");

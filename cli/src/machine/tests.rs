@@ -36,7 +36,7 @@ async fn contact(address: &Address, byte: u8, config: ConfigDigest) -> Result<Pi
 
 /// Proves: S12
 #[tokio::test]
-async fn the_machine_that_read_the_config_is_pinned_and_then_serves_its_owner() {
+async fn the_machine_that_read_the_config_is_pinned_and_serves() {
     let owner = Owner::generate().unwrap();
     let fake = machine(1, &owner, genuine(7)).await;
     let pins = contact(&fake.address, 7, CONFIG).await.unwrap();
@@ -48,7 +48,7 @@ async fn the_machine_that_read_the_config_is_pinned_and_then_serves_its_owner() 
 
 /// Proves: S12
 #[tokio::test]
-async fn an_impostor_a_wrong_secret_and_a_wrong_config_are_refused_with_nothing_sent_but_the_claim() {
+async fn an_impostor_is_sent_nothing_but_the_claim_and_refused() {
     let owner = Owner::generate().unwrap();
     let impostor = machine(1, &owner, genuine(8)).await;
     let refused = contact(&impostor.address, 7, CONFIG).await.unwrap_err();
@@ -79,7 +79,7 @@ async fn a_relay_to_the_genuine_machine_is_refused() {
 
 /// Proves: S12
 #[tokio::test]
-async fn a_machine_that_knows_the_secret_but_lies_about_its_id_is_refused() {
+async fn a_machine_with_the_secret_and_a_false_id_is_refused() {
     let owner = Owner::generate().unwrap();
     let liar = machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::OtherId }).await;
     let refused = contact(&liar.address, 7, CONFIG).await.unwrap_err();
@@ -89,7 +89,7 @@ async fn a_machine_that_knows_the_secret_but_lies_about_its_id_is_refused() {
 
 /// Proves: S12
 #[tokio::test]
-async fn a_machine_that_is_certified_for_anothers_id_or_claims_another_certificate_is_refused() {
+async fn a_machine_with_anothers_id_or_certificate_is_refused() {
     let owner = Owner::generate().unwrap();
     let certified =
         machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::CertifiedOtherId }).await;
@@ -180,7 +180,7 @@ async fn calls_give_answers_and_refusals_their_codes() {
 
 /// As in an election of etcd's. Other calls are not repeated: what they do twice is done twice.
 #[tokio::test]
-async fn what_a_coordinator_does_not_know_the_outcome_of_is_asked_again() {
+async fn a_call_whose_outcome_is_unknown_is_made_again() {
     let owner = Owner::generate().unwrap();
     let fake = machine(1, &owner, genuine(7)).await;
     let mut session = Session::open(&fake.address, &fake.pins(), &owner).await.unwrap();
@@ -254,7 +254,7 @@ async fn a_tunnel_carries_several_connections_and_half_closes() {
 
 /// Proves: S8
 #[tokio::test]
-async fn a_machine_behind_another_proves_itself_as_if_it_were_called_itself() {
+async fn a_machine_behind_another_proves_itself_just_the_same() {
     let owner = Owner::generate().unwrap();
     let (first, second) = (machine(1, &owner, genuine(7)).await, machine(2, &owner, genuine(8)).await);
     let of_first = contact(&first.address, 7, CONFIG).await.unwrap();

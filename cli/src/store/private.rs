@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_already_is_not_missed_and_what_cannot_go_is_named() {
+    fn a_missing_file_is_no_failure_and_one_that_stays_is_named() {
         let root = tempfile::tempdir().unwrap();
         let (tree, file) = (root.path().join("tree"), root.path().join("file"));
         fs::create_dir_all(tree.join("inner")).unwrap();

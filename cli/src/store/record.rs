@@ -574,7 +574,7 @@ mod tests {
 
     /// Proves: S12
     #[test]
-    fn a_machine_that_joined_is_known_by_its_own_key_under_its_clusters_authority() {
+    fn a_joined_machine_is_known_by_its_key_under_the_authority() {
         let mut record = record();
         assert_eq!(record.pins(1), None);
         let named = |known: &'static str| move |name: &NodeName| (name.as_str() == known).then_some(MachineId([9; 16]));

@@ -104,7 +104,7 @@ mod tests {
         ///
         /// Proves: D11
         #[test]
-        fn a_directory_names_the_coordinators_of_now_and_rises_when_they_change(
+        fn a_directory_names_present_coordinators_and_rises_with_them(
             all in prop::collection::vec(written(), 1..40),
         ) {
             let mut now = state(1, 1);
@@ -147,7 +147,7 @@ mod tests {
 
     /// Proves: D11
     #[test]
-    fn a_jump_is_more_than_one_recovery_or_more_than_is_ever_written() {
+    fn a_jump_is_two_recoveries_or_more_than_is_ever_written() {
         let of = |recoveries, revision| version(StateVersion { recoveries, revision });
         for (from, to) in [
             (of(0, 7), of(0, 7)),

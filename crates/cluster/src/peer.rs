@@ -108,7 +108,7 @@ mod tests {
 
     /// Proves: A6
     #[test]
-    fn a_name_in_a_record_is_told_to_nobody_and_one_in_a_peer_is_refused() {
+    fn a_records_name_is_told_to_nobody_and_a_peers_is_refused() {
         let endpoint = |text: &str| Endpoint::read(text).expect("an endpoint");
         let mut machine = fixture::machine(3);
         machine.endpoints.reported = vec![endpoint("m3.example:7838"), endpoint("192.0.2.3:7838")];

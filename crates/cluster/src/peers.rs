@@ -324,7 +324,7 @@ mod tests {
 
     /// Proves: M2
     #[test]
-    fn who_knows_more_is_told_so_and_a_change_tells_of_no_other_machine() {
+    fn an_asker_ahead_is_told_so_and_a_change_tells_of_no_other() {
         let states = history(&[Written::Moves(1), Written::Moves(2), Written::Moves(3), Written::Leaves(1)]);
         let version = |at: usize| Some(states[at].state_version());
         assert_eq!(states[1].news(version(2)), News::Behind);
@@ -351,7 +351,7 @@ mod tests {
 
     /// Proves: M2
     #[test]
-    fn after_a_recovery_all_is_told_and_what_was_before_changes_nothing() {
+    fn after_a_recovery_all_is_told_and_older_changes_are_ignored() {
         let before = history(&[Written::Moves(1), Written::Moves(2), Written::Moves(3)]);
         let mut known = Known::default();
         known.take(before[2].news(None));

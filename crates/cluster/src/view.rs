@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_before_changes_nothing_and_what_cannot_be_read_is_not_taken() {
+    fn older_and_unreadable_changes_do_not_change_the_view() {
         let mut view = View::read([version(2, 7)], 9).expect("our own");
         assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
         // A watch that began too early tells of the past.

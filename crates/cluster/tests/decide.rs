@@ -340,7 +340,7 @@ fn a_key_is_released_to_its_machine_for_its_disk_only() {
 
 /// Proves: D13
 #[test]
-fn while_a_key_rotates_both_are_released_and_then_the_newer_alone() {
+fn while_a_key_rotates_both_are_released_and_then_the_newer() {
     let mut scene = Scene::new();
     scene.join(2);
     scene.join(3);
@@ -470,7 +470,7 @@ fn coordinators_come_and_go_without_losing_quorum() {
 
 /// Proves: K6
 #[test]
-fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number() {
+fn a_recovered_cluster_has_one_coordinator_and_a_higher_number() {
     let mut scene = Scene::new();
     for n in 2..=4 {
         scene.join(n);
@@ -507,7 +507,7 @@ fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number(
 ///
 /// Proves: K6
 #[test]
-fn a_coordinator_that_was_to_step_down_and_still_votes_is_one_that_a_cluster_can_be_recovered_with() {
+fn a_coordinator_to_step_down_that_votes_can_recover_a_cluster() {
     let mut scene = Scene::new();
     scene.join(2);
     scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));

@@ -77,7 +77,7 @@ mod tests {
 
     /// Proves: S7
     #[tokio::test]
-    async fn a_condition_holds_as_long_as_its_service_is_ready_and_on_this_machine() {
+    async fn a_condition_holds_while_its_service_is_ready_on_this_machine() {
         let (facts, _power_on) = Facts::new(Boot {
             profile: api::Profile::Release,
             root_hash: RootHash([1; 32]),

@@ -159,7 +159,7 @@ mod tests {
 
     /// Proves: F2 N1
     #[tokio::test]
-    async fn a_config_is_taken_or_refused_with_its_reason_and_the_first_that_is_taken_wins() {
+    async fn a_config_is_taken_or_refused_by_reason_and_the_first_wins() {
         let (shown, (answers, mut heard)) = (Shown::none(), mpsc::channel(1));
         let way = shown.way(answers);
         assert!(matches!(way.proof(&HERE), Err(NotActivated::NotBlank)));

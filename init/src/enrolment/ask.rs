@@ -298,7 +298,7 @@ mod tests {
 
     /// Proves: S3
     #[test]
-    fn a_refusal_is_told_in_the_clusters_words_and_asked_again_rarely() {
+    fn a_refusal_is_told_in_the_clusters_words_and_rarely_retried() {
         let denied = cluster::denied::Denied::TicketUsedUp(1);
         let status = Status::failed_precondition(format!("{denied}; nothing was changed"));
         let why = refusal(&endpoint(), &status);

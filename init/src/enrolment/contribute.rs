@@ -346,7 +346,7 @@ mod tests {
 
     /// Proves: K6 M6
     #[tokio::test]
-    async fn a_voter_that_calls_gives_its_share_is_given_one_and_the_machine_goes_on_with_a_quorum() {
+    async fn voters_exchange_shares_and_a_quorum_opens_the_disk() {
         let (exchange, mut heard) = waits(1);
         let given = exchange.contribute(machine(2), source(9), says(2)).await.expect("a voter");
         assert_eq!((given.epoch, given.share.expose()), (EPOCH, says(1).share.expose()));
@@ -360,7 +360,7 @@ mod tests {
 
     /// Proves: K6 K7
     #[tokio::test]
-    async fn who_is_no_voter_of_the_epoch_is_given_nothing_and_nothing_is_taken_from_it() {
+    async fn no_share_is_given_to_or_taken_from_one_that_is_no_voter() {
         let (exchange, mut heard) = waits(1);
         for (stranger, epoch) in [(3, EPOCH), (9, EPOCH), (1, EPOCH), (2, EPOCH + 1)] {
             let given = Contribution { epoch, ..says(2) };
@@ -373,7 +373,7 @@ mod tests {
 
     /// A machine that was removed meanwhile calls at once. Proves: K6 K7
     #[tokio::test(start_paused = true)]
-    async fn no_share_is_given_before_it_is_known_that_nobody_has_a_leader() {
+    async fn no_share_is_given_before_the_lack_of_a_leader_is_known() {
         let (exchange, mut heard) = waits_for(1, &["192.0.2.3:7836"]);
         let waits = match &*lock::even_if_poisoned(&exchange.0) {
             Part::Waits(waits) => waits.clone(),

@@ -229,7 +229,7 @@ mod tests {
 
     /// Proves: D2 D4 S7 S11
     #[test]
-    fn what_create_writes_opens_at_the_next_boot_as_the_same_machine() {
+    fn a_created_disk_opens_at_the_next_boot_as_the_same_machine() {
         for level in Level::ALL {
             let mut machine = Machine::new(None, *level);
             let created = machine.create();
@@ -248,7 +248,7 @@ mod tests {
 
     /// Proves: S6
     #[test]
-    fn a_name_that_the_config_chose_is_the_machines_name_also_at_the_next_boot() {
+    fn a_name_from_the_config_is_kept_at_the_next_boot() {
         let chosen = NodeName::chosen("one").expect("a name");
         let mut machine = Machine::new(Some(chosen.clone()), Level::Insecure);
         assert_eq!(machine.create().identity.name, chosen);

@@ -204,7 +204,7 @@ mod tests {
     /// The public API has a thread of its own, so the machine may give its word and go on between any two steps here.
     /// Proves: K5
     #[test]
-    fn who_gives_the_half_hears_that_it_was_taken_however_fast_the_machine_goes_on() {
+    fn the_giver_of_a_half_hears_its_fate_however_fast_the_boot_is() {
         const TIMES: usize = 2_000;
         let (waits, needs) = watch::channel(None);
         let (answers, mut heard) = mpsc::channel::<Told>(1);

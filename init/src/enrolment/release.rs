@@ -134,7 +134,7 @@ mod tests {
 
     /// Proves: K9
     #[test]
-    fn a_refused_key_is_told_in_the_clusters_words_and_one_that_does_not_fit_as_such() {
+    fn a_refused_key_and_one_that_does_not_fit_are_told_apart() {
         let endpoint = Endpoint::read("192.0.2.1:7836").expect("an endpoint");
         let refused = NotAnswered::Refused(endpoint.clone(), format!("{}", cluster::denied::Denied::OtherDisk));
         let refused = NotReleased::from(refused);

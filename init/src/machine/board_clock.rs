@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_gain_is_told_by_the_next_look_also_behind_looks_that_failed() {
+    async fn a_gain_is_told_by_the_next_good_look_after_failed_ones() {
         let seconds = Duration::from_secs;
         let (told, after) = gain(&[Some(0), Some(0), Some(90)]).await;
         assert_eq!((told, after.as_secs()), (seconds(90), 2));

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_skipped_with_its_reason_and_silently_where_it_has_no_table() {
+    fn a_disk_is_skipped_by_reason_and_silently_without_a_table() {
         let mut told = Vec::new();
         let mut tell = |disk: &Path, refused: &Refused| told.push((disk.to_owned(), refused.to_string()));
         let (file, disk) = disk();

@@ -353,7 +353,7 @@ mod tests {
 
     /// Proves: A7
     #[test]
-    fn what_the_kernel_does_not_give_is_fatal_by_name_or_optional_by_its_row() {
+    fn a_row_the_kernel_does_not_give_is_fatal_by_name_or_optional() {
         let cgroups = cgroups(24_000);
         for table in [MOUNTS, &cgroups, SETTINGS] {
             for Row { what: refused, need, .. } in table {
@@ -430,7 +430,7 @@ mod tests {
 
     /// Without Yama's strictest mode root in any service reads the memory of PID 1.
     #[test]
-    fn nobody_traces_and_no_program_that_changed_its_rights_is_dumped() {
+    fn no_process_is_traced_nor_dumped_once_its_rights_changed() {
         assert_eq!(value_of("kernel/yama/ptrace_scope"), Some("3"));
         assert_eq!(value_of("fs/suid_dumpable"), Some("0"));
     }

@@ -358,7 +358,7 @@ mod tests {
 
     /// Proves: O2
     #[tokio::test(start_paused = true)]
-    async fn a_cgroup_that_cannot_be_watched_is_not_empty_before_it_is_gone() {
+    async fn a_cgroup_that_cannot_be_watched_is_empty_once_it_is_gone() {
         let (directory, cgroup) = unwatchable();
         let mut waiting = tasks::spawn(async move { cgroup.empty().await });
         tokio::time::timeout(Duration::from_secs(3600), waiting.join()).await.expect_err("it was told as empty");
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_begin_so_are_kept_apart_and_all_others_with_their_service() {
+    fn lines_with_the_prefix_are_kept_apart_from_their_services() {
         let apart = Some(OwnLog { start: "{\"kind\":", log: "a.record" });
         assert_eq!(log_of("a", apart, b"{\"kind\":\"Event\"}"), "a.record");
         for (apart, line) in [(apart, &b" {\"kind\":"[..]), (apart, b""), (None, b"{\"kind\":")] {

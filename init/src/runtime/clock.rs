@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_not_before_image_and_seal_and_near_to_the_clusters() {
+    fn a_clock_is_after_image_and_seal_and_near_the_clusters() {
         let set = |known: Known, now| known.correction(Duration::from_secs(now)).map(|time| time.tv_sec);
         assert_eq!(set(Known::Seal(2_000_000_000), 0), Some(2_000_000_000));
         assert_eq!(set(Known::Seal(2_000_000_000), 1_999_999_999), Some(2_000_000_000));

@@ -184,7 +184,7 @@ mod tests {
 
     /// Proves: Q2
     #[tokio::test]
-    async fn a_reader_is_told_how_many_lines_it_missed_and_a_long_line_is_cut() {
+    async fn a_reader_is_told_of_missed_lines_and_a_long_line_is_cut() {
         const SERVICE: &str = "test.lost";
         install(Vec::new());
         let query = LogQuery { subtree: SERVICE.to_owned(), tail: None, follow: false, since: None };

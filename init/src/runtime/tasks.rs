@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_runs_apart_ends_with_whoever_waits_for_it_and_a_panic_is_an_error() {
+    async fn work_apart_ends_with_its_waiter_and_a_panic_is_an_error() {
         let here = std::thread::current().id();
         let there = apart("test", move || async move { std::thread::current().id() }).await.expect("a thread");
         assert_ne!(there, here);

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_standstill_ends_a_stream_on_which_nothing_happens_and_no_later_one() {
+    async fn a_standstill_ends_an_idle_stream_and_no_later_one() {
         let standstills = Standstills::default();
         let stream = |standstills: &Standstills| {
             let (ours, theirs) = duplex(64);

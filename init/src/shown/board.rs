@@ -315,7 +315,7 @@ mod tests {
 
     /// Proves: S7
     #[test]
-    fn a_state_is_shown_with_reason_and_time_and_none_before_it_is_decided() {
+    fn a_state_has_reason_and_time_and_is_none_before_a_decision() {
         let (board, reader, power_on) = board();
         assert_eq!(reader.read(|facts, _| facts.state()), None);
         board.step("found");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_machine_stops_nothing_holds_and_nothing_comes_to_hold() {
+    fn once_the_machine_stops_no_condition_holds_any_more() {
         let (board, reader, _power_on) = board();
         board.condition(ConditionName::EtcdReady, Truth::True, "");
         assert_eq!(of(&reader, ConditionName::EtcdReady), (Truth::True, String::new()));

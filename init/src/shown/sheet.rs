@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_wrapped_and_nothing_in_them_steers_the_terminal() {
+    fn long_values_are_wrapped_and_never_steer_the_terminal() {
         let (board, reader, _power_on) = board();
         board.error(&format!("open \x1b[2J`x`:\nno {}", "word ".repeat(12)));
         let rows = sheet(&reader).rows();
@@ -378,7 +378,7 @@ mod tests {
     ///
     /// Proves: N1 O11
     #[test]
-    fn a_blank_machine_shows_what_to_type_elsewhere_until_it_is_activated() {
+    fn a_blank_machine_shows_its_command_until_it_is_activated() {
         let (board, reader, _power_on) = board();
         let code = "abcd-efgh-ijkl-mnop-qrst-uvwx-yz23";
         board.code(Some(String::from(code).into()));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tagging_makes_way_until_the_node_is_ready_and_only_where_there_is_one() {
+    fn tagging_makes_way_for_a_node_until_it_is_ready() {
         assert_eq!(way(true, true), Way::Behind);
         for (tagging, node_awaited) in [(true, false), (false, true), (false, false)] {
             assert_eq!(way(tagging, node_awaited), Way::Equal);

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_can_vote_are_waited_for_and_an_even_one_to_have_its_copy() {
+    fn voters_are_waited_for_and_an_even_one_until_it_has_its_copy() {
         let machine = |etcd| ListedMachine {
             id: MachineId([1; 16]),
             name: "m1".to_owned(),

@@ -26,7 +26,7 @@ mod tests {
 
     /// Proves: N2
     #[tokio::test]
-    async fn all_are_waited_for_in_whatever_order_they_end_also_after_one_that_fails() {
+    async fn all_are_waited_for_in_any_order_and_after_a_failure() {
         let (ends, waits): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel::<Result<u8, &str>>()).unzip();
         let mut ends = ends.into_iter();
         let [first, second, third] = std::array::from_fn(|_| ends.next().unwrap());

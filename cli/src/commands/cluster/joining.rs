@@ -431,7 +431,7 @@ mod tests {
 
     /// Proves: N2 Q6
     #[test]
-    fn one_machine_that_fails_takes_no_other_along_and_each_has_its_result() {
+    fn a_machine_that_fails_to_join_takes_no_other_along() {
         let cluster = "lab".parse::<ClusterName>().unwrap();
         let name = |text: &str| NodeName::chosen(text).unwrap();
         let off = |machine: &str| {

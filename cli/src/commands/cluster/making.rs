@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_before_the_machine_runs_leaves_nothing_or_says_what() {
+    fn a_failure_before_the_start_leaves_nothing_or_says_what() {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn further_machines_that_cannot_be_made_leave_the_cluster_as_it_was() {
+    fn machines_that_cannot_be_made_leave_the_cluster_as_it_was() {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());

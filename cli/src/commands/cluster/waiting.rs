@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kernel_that_panics_and_a_qemu_that_ends_are_noticed_in_their_own_words() {
+    async fn a_panicked_kernel_and_an_ended_qemu_tell_their_own_words() {
         let directory = tempfile::tempdir().unwrap();
         let lost = async |console: &str, qemu: &str| {
             fs::write(directory.path().join("serial.log"), console).unwrap();

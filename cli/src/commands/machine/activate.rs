@@ -352,7 +352,7 @@ mod tests {
 
     /// Proves: N1 S2
     #[tokio::test]
-    async fn a_blank_machine_is_handed_a_config_with_the_ticket_once_it_has_proved_that_it_knows_the_code() {
+    async fn a_machine_that_proves_the_code_is_handed_config_and_ticket() {
         let (_root, context, _, blank) = with_a_blank_machine(9).await;
         let activate = line(&blank.address, &code(9), &["--ticket", &ticket().to_text(), "--node-name", "two"]);
         run(&activate, &context, &mut Vec::new()).await.unwrap();
@@ -388,7 +388,7 @@ mod tests {
 
     /// Proves: A5 N1
     #[tokio::test]
-    async fn an_impostor_is_sent_nothing_and_the_cluster_issues_no_ticket_for_it() {
+    async fn an_impostor_is_sent_nothing_and_no_ticket_is_issued_for_it() {
         let (_root, context, coordinator, impostor) = with_a_blank_machine(8).await;
         for more in [&["--ticket", &ticket().to_text()][..], &[]] {
             let refused = run(&line(&impostor.address, &code(9), more), &context, &mut Vec::new()).await.unwrap_err();
@@ -404,7 +404,7 @@ mod tests {
 
     /// Proves: N1 S2
     #[tokio::test]
-    async fn without_a_ticket_the_cluster_issues_one_and_the_machine_is_waited_for_by_its_name() {
+    async fn without_a_ticket_one_is_issued_and_the_machine_waited_for() {
         let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
         // One was there before and is gone: its name is no name for the next.
         let before = vec![home::member("m2", Standing::Removed)];
@@ -432,7 +432,7 @@ mod tests {
 
     /// Proves: N1
     #[tokio::test]
-    async fn a_machine_that_refuses_its_config_leaves_no_ticket_and_no_name() {
+    async fn a_machine_that_refuses_its_config_leaves_no_ticket_or_name() {
         let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
         *coordinator.listed.lock().unwrap() = vec![home::member("m1", Standing::Member)];
         *blank.refuses.lock().unwrap() = true;

@@ -35,7 +35,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
 }
 
 #[test]
-fn every_record_is_read_as_it_was_written_and_nothing_more_or_less() {
+fn every_record_is_read_as_written_and_nothing_else_is() {
     for (name, bytes, again) in samples() {
         assert_eq!(again(&bytes).as_ref(), Ok(&bytes), "{name}");
         let refused = |bytes: &[u8]| again(bytes).expect_err(name);

@@ -25,7 +25,7 @@ fn stands(scene: &Scene, n: u16) -> Option<u32> {
 
 /// Machine 3 was stolen and is removed while machine 2 is off. Proves: K6
 #[test]
-fn who_has_not_acknowledged_the_epoch_without_a_removed_one_is_known() {
+fn voters_yet_to_acknowledge_the_epoch_are_known() {
     let mut scene = Scene::new();
     let late = |scene: &Scene| epochs::unacknowledged(&scene.state()).into_iter().collect::<Vec<_>>();
     let of = |numbers: &[u16]| {
@@ -59,7 +59,7 @@ fn who_has_not_acknowledged_the_epoch_without_a_removed_one_is_known() {
 
 /// The next epoch has begun with a share for the machine that is removed then. Proves: K6
 #[test]
-fn who_acknowledged_an_epoch_with_a_removed_one_has_yet_to_take_another() {
+fn an_epoch_with_a_share_for_a_removed_one_has_to_be_replaced() {
     let mut scene = Scene::new();
     for n in [2, 3] {
         scene.join(n);
@@ -96,7 +96,7 @@ fn who_holds_a_share_of_both_epochs_may_vote() {
 
 /// Proves: D13 K6
 #[test]
-fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
+fn an_epoch_stands_once_each_voter_has_its_share() {
     let mut scene = Scene::new();
     let epochs = |scene: &Scene| scene.state().cold_start().clone();
     let acknowledge = |n, number| Request::AcknowledgeEpoch { machine: machine_key(n), number };
@@ -177,7 +177,7 @@ fn a_start_takes_the_next_key_once_the_share_carries_it() {
 ///
 /// Proves: K6
 #[test]
-fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_share() {
+fn an_epoch_begins_when_voters_changed_and_each_holds_its_share() {
     let mut scene = Scene::new();
     assert_eq!(due(&scene, 1), None, "a lone coordinator holds it all");
     assert_eq!((stands(&scene, 1), stands(&scene, 2)), (Some(1), None));
@@ -223,7 +223,7 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
 
 /// Proves: K6
 #[test]
-fn nobody_votes_who_has_no_share_of_the_epoch_that_may_stand_next() {
+fn nobody_votes_without_a_share_of_the_epoch_to_stand_next() {
     let mut scene = Scene::new();
     let acknowledge = |n, number| Request::AcknowledgeEpoch { machine: machine_key(n), number };
     let step = |scene: &Scene| epochs::step(&scene.state());
@@ -260,7 +260,7 @@ fn nobody_votes_who_has_no_share_of_the_epoch_that_may_stand_next() {
 
 /// Proves: K6
 #[test]
-fn who_left_stays_as_long_as_the_others_cannot_open_without_its_share() {
+fn one_that_left_stays_while_others_need_its_share() {
     let mut scene = Scene::new();
     for n in 2..=5 {
         scene.join(n);

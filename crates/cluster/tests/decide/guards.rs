@@ -82,7 +82,7 @@ fn what_a_machine_had_changed_is_named() {
 }
 
 #[test]
-fn a_record_under_anothers_key_is_refused_and_one_that_is_deleted_is_gone() {
+fn a_record_under_a_foreign_key_is_refused_a_deletion_obeyed() {
     let mut scene = Scene::new();
     scene.join(2);
     scene.issue(3, 1, |_| {});
@@ -172,7 +172,7 @@ fn an_owner_is_not_added_again_with_another_recovery_key() {
 
 /// Proves: S4
 #[test]
-fn who_asks_again_is_at_the_level_that_it_was_admitted_at_and_of_an_owner_that_there_is() {
+fn asking_again_takes_the_same_level_and_an_owner_that_exists() {
     let mut scene = Scene::new();
     scene.asks(Asks::AddOwner(owner(2)));
     scene.issue(7, 2, |_| {});
@@ -290,7 +290,7 @@ fn a_coordinator_goes_only_where_those_that_stay_decide() {
 
 /// Proves: N6
 #[test]
-fn a_learner_goes_whoever_votes_and_a_voter_that_leaves_succeeds_nobody() {
+fn a_learner_may_always_go_and_a_leaving_voter_succeeds_nobody() {
     let mut scene = three();
     scene.members.voters = [(1, Voter::Live), (2, Voter::Silent)].map(|(n, voter)| (id(n), voter)).into();
     scene.members.learners = [(id(3), Learner::Behind)].into();

@@ -30,7 +30,7 @@ fn tried(scene: &Scene) -> Vec<Endpoint> {
 
 /// Proves: M1 M6
 #[test]
-fn where_a_machine_is_heard_is_passed_on_once_and_before_what_it_says_until_it_says_something_else() {
+fn a_heard_endpoint_is_told_once_and_before_announced_ones() {
     let mut scene = Scene::new();
     scene.issue(7, 1, |_| {});
     scene.yes(&redeem(2, 7));

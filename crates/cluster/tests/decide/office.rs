@@ -15,7 +15,7 @@ use super::{Scene, announce, offer, redeem};
 
 /// Proves: S5
 #[test]
-fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
+fn etcd_refuses_a_former_coordinator_that_is_no_member_any_more() {
     let mut scene = Scene::new();
     let may_hold_keys = |scene: &Scene| {
         let state = scene.state();
@@ -68,7 +68,7 @@ fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
 ///
 /// Proves: S5
 #[test]
-fn what_makes_a_coordinator_is_handed_to_who_is_to_be_one_and_is_a_member_of_etcd_and_to_nobody_else() {
+fn keys_go_only_to_coordinators_in_etcd() {
     let mut scene = Scene::new();
     scene.join(2);
     let given = |scene: &Scene, n| scene.state().hands_over_to(&id(n));
@@ -95,7 +95,7 @@ fn what_makes_a_coordinator_is_handed_to_who_is_to_be_one_and_is_a_member_of_etc
 
 /// Proves: S5 K6
 #[test]
-fn a_machine_is_to_coordinate_until_etcd_and_the_others_do_without_it() {
+fn the_role_lasts_while_etcd_or_the_others_need_the_machine() {
     let mut scene = Scene::new();
     scene.join(2);
     let role = |scene: &Scene| scene.state().desired(&id(2)).expect("it belongs").assignment.role();

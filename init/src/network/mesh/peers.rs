@@ -357,7 +357,7 @@ mod tests {
 
     /// Proves: M3
     #[tokio::test]
-    async fn what_is_told_reaches_the_mesh_once_whole_and_then_by_what_has_changed() {
+    async fn peers_reach_the_mesh_once_whole_and_then_by_their_changes() {
         let told = Told::default();
         assert!(told.all().is_none() && told.version().is_none(), "nothing is changed before something is told");
         told.take(whole(&[1, 2]));
@@ -390,7 +390,7 @@ mod tests {
 
     /// Proves: M7 M9
     #[test]
-    fn only_routes_to_pods_and_to_single_peers_that_lead_to_the_interface_are_the_meshs() {
+    fn only_routes_of_the_interface_to_pods_or_peers_are_the_meshs() {
         let prefix = |text: &str| text.parse::<Ipv4Prefix>().expect("a prefix");
         let (pods, peer) = (prefix("10.244.7.0/24"), prefix("10.118.0.9/32"));
         assert_eq!(ours(&route(pods, None, 5), 5), Some((pods, None)));
@@ -406,7 +406,7 @@ mod tests {
 
     /// Proves: M12
     #[test]
-    fn a_route_tells_by_which_way_it_leads_and_a_detour_is_told_from_all_others() {
+    fn a_route_tells_its_way_and_a_detour_is_told_from_all_others() {
         let way = Way { link: 3, gateway: Some(Ipv4Addr::new(198, 51, 100, 1)) };
         let to = Ipv4Addr::new(192, 0, 2, 9);
         let set = detour(to, way);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn all_that_have_called_are_told_and_nobody_waits_for_a_mesh_that_is_not_there() {
+    async fn all_callers_are_told_and_none_waits_for_an_absent_mesh() {
         let roll = Roll::default();
         let (one, two, ()) = tokio::join!(roll.call(), roll.call(), async {
             roll.called().await;

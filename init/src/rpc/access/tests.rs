@@ -43,7 +43,7 @@ async fn audited(peer: &str) -> Vec<(String, String)> {
 
 /// Proves: Q1
 #[tokio::test]
-async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome() {
+async fn an_owners_change_is_audited_with_who_where_what_and_outcome() {
     let mut machine = Machine::running();
     let peer = "192.0.2.1:1001";
     let owner = origin(Some(&machine.owner), peer);
@@ -71,7 +71,7 @@ async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome(
 ///
 /// Proves: Q1
 #[tokio::test]
-async fn whoever_shows_a_machines_key_may_ask_to_be_let_in_and_nothing_else() {
+async fn a_machines_key_may_ask_to_be_let_in_and_nothing_else() {
     let machine = Machine::running();
     let peer = "192.0.2.9:1009";
     let key = PrivateKey::ed25519(&model::Secret::take(&mut [7; 32])).expect("a key");
@@ -186,7 +186,7 @@ impl AnyBody for Half {
 
 /// Proves: Q1
 #[tokio::test(start_paused = true)]
-async fn a_half_sent_request_of_a_stranger_ends_after_five_seconds_and_gives_its_bytes_back() {
+async fn a_strangers_half_request_ends_in_5_s_and_frees_its_bytes() {
     let machine = Machine::running();
     let gate = machine.gate(origin(None, "192.0.2.5:1005"));
     let most = door::STRANGERS_BUDGET / bytes(Caller::Stranger, Permission::Anyone);

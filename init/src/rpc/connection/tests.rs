@@ -100,7 +100,7 @@ fn about(seconds: u64, borne: Duration) {
 
 /// Proves: Q1
 #[tokio::test(start_paused = true)]
-async fn whoever_says_nothing_is_gone_after_five_seconds_before_tls_and_behind_it() {
+async fn a_silent_caller_is_gone_in_5_s_before_tls_and_behind_it() {
     let mut world = World::new();
     let owner = world.owner();
     about(5, borne(&mut world.connect(1)).await);
@@ -113,7 +113,7 @@ async fn whoever_says_nothing_is_gone_after_five_seconds_before_tls_and_behind_i
 
 /// Proves: Q1
 #[tokio::test(start_paused = true)]
-async fn a_stranger_who_speaks_http_and_asks_nothing_is_gone_and_an_owner_stays_while_it_answers() {
+async fn a_stranger_who_asks_nothing_is_gone_and_an_owner_stays() {
     let mut world = World::new();
     let owner = world.owner();
     let mut stranger = world.shake_hands(1, None).await.expect("a session");
@@ -146,7 +146,7 @@ async fn a_stranger_who_sends_without_end_is_cut_off_at_once() {
 
 /// Proves: Q1
 #[tokio::test(start_paused = true)]
-async fn a_strangers_half_sent_requests_are_two_at_a_time_and_end_with_their_connection() {
+async fn two_half_requests_of_a_stranger_end_with_its_connection() {
     let mut world = World::new();
     let idle = Arc::strong_count(&world.machine.guarded);
     let mut stranger = world.shake_hands(1, None).await.expect("a session");
@@ -229,7 +229,7 @@ async fn who_left_holds_no_place_and_who_lost_it_is_ended_at_once() {
 
 /// Copies of the machine have the same keys.
 #[tokio::test(start_paused = true)]
-async fn a_standstill_ends_all_connections_of_its_moment_and_none_after_it() {
+async fn a_standstill_ends_all_connections_before_it_and_none_after() {
     let mut world = World::new();
     let owner = world.owner();
     // One has not begun its handshake, one is behind it, one speaks HTTP/2.

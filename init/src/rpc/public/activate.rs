@@ -53,7 +53,7 @@ mod tests {
 
     /// Proves: F2
     #[test]
-    fn who_was_late_who_has_the_wrong_code_and_what_is_wrong_with_a_config_is_told() {
+    fn late_callers_wrong_codes_and_bad_configs_are_told_apart() {
         let told = |why| {
             let status = refused(&why);
             (status.code(), status.message().to_owned())

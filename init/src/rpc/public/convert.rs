@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_done_is_stopped_and_one_that_backs_off_is_not_failed() {
+    fn a_done_task_is_stopped_and_one_that_backs_off_is_not_failed() {
         assert_eq!(state(&State::Finished), ServiceState::Stopped);
         assert_eq!(state(&State::Failed), ServiceState::Failed);
         assert_eq!(state(&State::Ready), ServiceState::Ready);

@@ -153,7 +153,7 @@ mod tests {
 
     /// Proves: S12
     #[test]
-    fn nothing_is_proved_before_there_is_an_identity_or_after_the_owner_called() {
+    fn the_claim_is_open_from_the_identity_to_the_owners_call() {
         assert_eq!(Claimable::NotYet.answer([1; 32]), Err(NoClaim::NotYet));
         let mut claim = open(&certificate(), &certificate());
         assert!(claim.answer([1; 32]).is_ok(), "now there is one");

@@ -198,7 +198,7 @@ mod tests {
 
     /// Proves: A6
     #[tokio::test]
-    async fn bytes_leave_the_cluster_for_what_one_machine_outside_may_have_and_nothing_else() {
+    async fn bytes_leave_the_cluster_only_for_one_machine_outside() {
         let (context, _told) = context();
         let code = |address: [u8; 4]| outside(&context, address.into()).err().map(|refused| refused.code());
         assert_eq!(code([192, 0, 2, 9]), Some(Code::InvalidArgument), "of no member yet");

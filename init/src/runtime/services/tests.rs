@@ -28,7 +28,7 @@ async fn ready(tree: &Services, expected: &[&str]) {
 
 /// Proves: O2
 #[tokio::test]
-async fn units_come_and_go_while_the_tree_runs_and_come_back_under_their_names() {
+async fn units_come_go_and_come_back_by_name_while_the_tree_runs() {
     let mut tree = Services::start(&Children::default(), vec![stays("a", &[])]).expect("a tree");
     assert_eq!(soon(tree.beside(async { 7 })).await, Ok(7));
     soon(tree.take(vec![stays("0", &[])])).await.expect("it fits");
@@ -61,7 +61,7 @@ fn tells(content: u8, runs: &watch::Sender<Vec<u8>>) -> Unit {
 
 /// Proves: O2
 #[tokio::test]
-async fn a_unit_that_is_equal_runs_on_and_one_that_differs_is_replaced() {
+async fn an_equal_unit_runs_on_and_one_that_differs_is_replaced() {
     let tree = Services::start(&Children::default(), Vec::new()).expect("a tree");
     let runs = watch::Sender::new(Vec::new());
     let mut seen = runs.subscribe();
@@ -80,7 +80,7 @@ async fn a_unit_that_is_equal_runs_on_and_one_that_differs_is_replaced() {
 
 /// Proves: O1, O2
 #[tokio::test]
-async fn a_task_that_panics_is_started_again_and_a_critical_one_that_goes_on_is_told() {
+async fn a_panicked_task_starts_again_and_a_critical_one_is_told() {
     let runs = Arc::new(AtomicU32::new(0));
     let counted = runs.clone();
     let panics = Run::steady(move || {

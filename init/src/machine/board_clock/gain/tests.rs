@@ -87,7 +87,7 @@ fn a_look_begins_at_once_and_comes_again_each_second() {
 }
 
 #[test]
-fn a_look_of_more_than_half_a_second_is_dropped_and_the_next_one_tells() {
+fn a_look_over_half_a_second_is_dropped_and_the_next_one_tells() {
     let mut world = World::new(SECOND * 1_000);
     world.looks(AT_ONCE);
     world.stands_still(SECOND * 10);
@@ -100,7 +100,7 @@ fn a_look_of_more_than_half_a_second_is_dropped_and_the_next_one_tells() {
 /// Read at the end of one slow look and at the beginning of the next, at the worst place within the board's second.
 /// Proves: S13
 #[test]
-fn four_seconds_are_told_whatever_is_rounded_and_whatever_looks_take() {
+fn four_seconds_are_told_however_looks_are_rounded_or_slow() {
     let half = Duration::from_millis(500);
     let mut world = World::new(SECOND * 1_000 - half);
     world.looks(Pace(half, Duration::ZERO));
@@ -112,7 +112,7 @@ fn four_seconds_are_told_whatever_is_rounded_and_whatever_looks_take() {
 
 /// As when somebody sets the host's clock: what was lost is not made up for, and nothing is set back.
 #[test]
-fn a_board_that_is_set_back_gains_nothing_and_is_followed_from_there() {
+fn a_board_set_back_gains_nothing_and_is_followed_from_there() {
     let mut world = World::new(SECOND * 10_000);
     world.looks(AT_ONCE);
     world.board -= SECOND * 3_600;

@@ -84,7 +84,7 @@ fn done() -> Vec<u8> {
 }
 
 #[test]
-fn a_dump_is_read_to_its_end_and_a_peer_may_go_on_in_the_next_message() {
+fn a_dump_is_read_to_its_end_and_peers_may_span_messages() {
     use WireguardPeerAttribute::{AllowedIps, Endpoint, LastHandshake, PublicKey, RxBytes, TxBytes};
     let at = |seconds, nano_seconds| LastHandshake(WireguardTimeSpec { seconds, nano_seconds });
     let endpoint = "192.0.2.7:7838".parse().expect("an endpoint");
