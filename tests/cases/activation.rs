@@ -11,14 +11,14 @@ use crate::{Case, Context, Need, Owner, Plan, Refused, Relay, SITE, Site, Starts
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "a blank machine is activated by the code on its screen, and by nobody between or without it",
+        name: "a blank machine is activated by the code on its screen alone",
         proves: &["A1", "A5", "N1", "S2"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
         run: by_its_code,
     },
     Case {
-        name: "of two that activate a machine at once one does, and the other is refused",
+        name: "of two that activate a machine at once one is refused",
         proves: &["A5", "F2", "N1", "S2"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,

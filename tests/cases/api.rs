@@ -20,11 +20,11 @@ use super::victim::{VICTIM, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("what the owner changes is written down", &["Q1"], audited),
-    case("a stranger who is refused is written down, and not as the owner", &["Q1"], refusal_audited),
+    case("a refused stranger is written down, and not as the owner", &["Q1"], refusal_audited),
     case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], strangers),
-    case("who does not name the machine learns nothing of it in a handshake", &["A8"], nameless),
+    case("a handshake without the machine's name tells nothing of it", &["A8"], nameless),
     case("a certificate that is not the owner's is refused", &["Q1", "S12"], wrong_certificate),
-    case("whoever speaks no TLS is cut off within 5 s and told off once a minute", &["Q1"], no_tls),
+    case("a caller without TLS is cut off in 5 s, and logged rarely", &["Q1"], no_tls),
     case("an oversized message is refused", &["Q1"], oversized),
     case("logs are read by service, and the last lines of one", &["Q2"], logs),
     case("logs are read from a time on", &["Q2"], logs_since),

@@ -15,8 +15,8 @@ use serde_json::Value;
 pub(crate) const CASES: &[Case] = &[
     sealed("uefi: a new machine shows itself on console and screen", &["O6", "O11", "D1", "S11"], shown),
     sealed("uefi: another kernel image does not open the machine", &["D2", "D5"], other_kernel),
-    sealed("uefi: another command line is refused, and told of in the next boot", &["O1", "O15"], other_command_line),
-    sealed("uefi: what the boot loader passes beside the image is refused", &["O15"], passed_beside),
+    sealed("uefi: another command line is refused, and told at next boot", &["O1", "O15"], other_command_line),
+    sealed("uefi: whatever is passed beside the image is refused", &["O15"], passed_beside),
     sealed("uefi: without firmware to measure it the machine stays shut", &["D2", "D5"], without_firmware),
     Case {
         name: "microvm runs without a tpm where it may",

@@ -19,22 +19,22 @@ pub(crate) const CASES: &[Case] = &[
         starts: Starts::Making(THREE),
         ..case("three coordinators become three voters of etcd", &["S5", "A2"], voters)
     },
-    case("each of three coordinators restarts in turn, and no acknowledged write is lost", &["K4"], restarts),
-    case("a coordinator that hears nothing, or is cut off, is made up for and comes back", &["K4"], cut_off),
-    case("a coordinator that sees no changes says how old its lists are, and changes nothing", &["K4"], without_quorum),
-    case("coordinators that are a quorum again go on, and then the one that was off", &["K4"], quorum_again),
-    case("coordinators take another cluster key, and when all were off open by it", &["K7", "D13"], rotated),
+    case("three coordinators restart in turn, and lose no write", &["K4"], restarts),
+    case("a coordinator that is deaf or cut off is made up for", &["K4"], cut_off),
+    case("a coordinator that sees no changes tells its lists' age", &["K4"], without_quorum),
+    case("coordinators go on once they are a quorum, then the last one", &["K4"], quorum_again),
+    case("coordinators take another cluster key, and open by it", &["K7", "D13"], rotated),
     Case {
         starts: Starts::From(FleetKind::Five),
-        ..case("a share is due of a coordinator that is cut off, until it has taken it", &["K6"], share_due)
+        ..case("a share is due until a cut-off coordinator has taken it", &["K6"], share_due)
     },
-    case("of three that were off one alone opens nothing, and two open each other", &["K6", "D2", "D3"], all_off),
-    case("a cluster that has a leader is not recovered by one of its machines", &["K6"], not_recovered),
-    case("one of three goes on alone by its owner's word, and loses nothing", &["K6"], recovered),
-    case("those that a recovery took out are no cluster of their own, and coordinate again", &["K6"], taken_out),
+    case("of three that were off one opens nothing, two each other", &["K6", "D2", "D3"], all_off),
+    case("a cluster that has a leader is not recovered", &["K6"], not_recovered),
+    case("one of three goes on alone for its owner, and loses nothing", &["K6"], recovered),
+    case("machines that a recovery took out are coordinators again", &["K6"], taken_out),
     case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
     case("the first coordinator becomes a node, and keeps its address", &["N6", "S5"], becomes_node),
-    case("a coordinator that leaves is nobody's peer, and may have kept keys", &["M4", "S5"], leaves),
+    case("a coordinator that left is no peer, and may have kept keys", &["M4", "S5"], leaves),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {

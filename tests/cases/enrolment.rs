@@ -35,7 +35,7 @@ pub(crate) const CASES: &[Case] = &[
         run: sealed,
     },
     Case {
-        name: "a config is erased from the disk once a machine was made by it",
+        name: "a config is erased once a machine was made by it",
         proves: &["S11"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,

@@ -21,37 +21,29 @@ use crate::{
 pub(crate) const CASES: &[Case] = &[
     Case {
         starts: Starts::Making(LONE),
-        ..case("the first machine of a cluster is listed, and its tickets say where it is", &["S3"], alone)
+        ..case("the first machine is listed, and its tickets say where it is", &["S3"], alone)
     },
-    case(
-        "a machine joins by its ticket as a node, and its owner reaches it through another",
-        &["M2", "S3", "S8"],
-        joins,
-    ),
+    case("a machine joins as a node, and is reached through another", &["M2", "S3", "S8"], joins),
     Case {
         starts: Starts::From(FIVE),
-        ..case("a node that restarts is given its key, and the log tells of it", &["K4", "K9", "M3", "S8"], restarts)
+        ..case("a node that restarts is given its key, and logs it", &["K4", "K9", "M3", "S8"], restarts)
     },
     Case {
         starts: Starts::From(FIVE),
-        ..case("a list of machines tells when each was last seen, also of one that is off", &["M2"], unseen)
+        ..case("a list tells when each machine was last seen, also one off", &["M2"], unseen)
     },
-    case(
-        "a join that is cut at any of its steps goes on as the same machine, and by the same use of its ticket",
-        &["S4", "D4", "D7"],
-        cut,
-    ),
-    case("a ticket that lets nobody in says why, and leaves the machine's disk as it was", &["S3", "S4"], refused),
+    case("a join cut at any step goes on by the same use of its ticket", &["S4", "D4", "D7"], cut),
+    case("a ticket that lets nobody in says why, and leaves the disk", &["S3", "S4"], refused),
     case("a machine whose ticket was revoked joins by one that holds", &["S4"], revoked),
     Case { starts: Starts::From(FIVE), ..case("a node in a coordinator's place lets nobody in", &["S3"], impostor) },
-    case("a ticket admits as many machines as it says, and then tells that it is used up", &["S4"], used_up),
-    case("who joins by a ticket of coordinators is a node until it is approved", &["S4", "S5"], approved),
-    case("a machine that a ticket of coordinators names by its key is one at once", &["S4"], named),
+    case("a ticket admits as many machines as it says, and no more", &["S4"], used_up),
+    case("a joined coordinator is a node until it is approved", &["S4", "S5"], approved),
+    case("a coordinator that its ticket names by key is one at once", &["S4"], named),
     case("of two that come at once by a ticket for one, one is let in", &["S4"], at_once),
     case("a ticket for one machine lets no other in", &["S3", "S4"], anothers_ticket),
-    case("whoever asks with another machine's disk or key is not let in", &["S3", "K7"], anothers_disk),
-    case("a key is released for the disk, generation and level that it is of", &["K7", "K9"], anothers_key),
-    case("a machine that was removed is given no key, and is not let in again", &["K9"], removed),
+    case("a machine with another's disk or key is not let in", &["S3", "K7"], anothers_disk),
+    case("a key is released for its disk, generation and level", &["K7", "K9"], anothers_key),
+    case("a removed machine is given no key, and not let in again", &["K9"], removed),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {

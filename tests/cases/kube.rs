@@ -24,7 +24,7 @@ use super::network::{self, Outside};
 /// The machine is made with nothing beside it: else what waits for its pods gives up.
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "a cluster is made by one command, runs a pod and is taken away",
+        name: "a cluster is made by a command, runs a pod and is destroyed",
         proves: &["O6", "W1", "W5", "Q6"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
@@ -38,13 +38,13 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Cases on copies of the machine with Kubernetes.
 pub(crate) const COPIES: &[Case] = &[
-    case("a reboot is a cold start that brings back what the owner left", &["O12", "D2", "S6", "W1"], reboot),
+    case("a reboot is a cold start, and brings back the owner's things", &["O12", "D2", "S6", "W1"], reboot),
     case("a secret is encrypted in etcd", &["W7"], encrypted),
     case("who makes a secret is written down, and not what it is", &["W7", "Q1"], written_down),
     case("a machine with pods stops what needs another before it", &["O12"], stops),
     Case {
         needs: &[Need::Swtpm, Need::Ovmf, Need::Faketime],
-        ..case("a pod that lay saved for two days runs, and its node is alive", &["S13"], days_later)
+        ..case("a pod saved for two days runs on, and its node is alive", &["S13"], days_later)
     },
 ];
 

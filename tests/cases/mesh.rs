@@ -28,17 +28,17 @@ use crate::{
 pub(crate) const CASES: &[Case] = &[
     Case {
         starts: Starts::Making(DUO),
-        ..case("two machines of a mesh say nothing to each other beside WireGuard", &["A2", "M8"], made)
+        ..case("two machines of a mesh exchange nothing beside WireGuard", &["A2", "M8"], made)
     },
     case("a mesh at rest is not written", &["M7"], rest),
     case("what somebody else writes to the kernel's mesh is undone", &["M7"], foreign),
     case("neither etcd nor the vpn api listens at a public address", &["A2"], listens),
     case("who routes to the vpn through a machine is not answered", &["A2"], routed),
-    case("a path that drops what is too large and says nothing is measured by both", &["M9"], narrow),
-    case("all is carried by a path that was measured, and nothing larger is sent", &["M9"], carried),
-    case("a mesh holds its connections when a machine gets another address", &["M6"], moved),
+    case("a path that drops large packets is measured by both ends", &["M9"], narrow),
+    case("a measured path carries all, and nothing larger is sent", &["M9"], carried),
+    case("a mesh keeps connections when a machine's address changes", &["M6"], moved),
     case("what a removed machine sends is answered by nothing", &["M4"], removed),
-    case("a machine goes on by its other uplink while one has no carrier", &["M12"], unplugged),
+    case("a machine goes on by its other uplink without one's carrier", &["M12"], unplugged),
     case("a machine goes on by its other uplink when one falls silent", &["M12"], silent),
     case("a machine behind a router is heard at the router's address", &["M6"], elsewhere),
 ];

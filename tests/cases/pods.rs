@@ -18,14 +18,13 @@ pub(crate) const CASES: &[Case] = &[
     case("a pod's environment holds no credential", &["W7"], environment),
     case("a machine with pods has one port open", &["A7"], one_port),
     case("a pod cannot be reached from outside", &["A7"], scanned),
-    case("nothing behind a machine with pods can be reached from outside", &["A7"], behind),
+    case("nothing behind a machine's pods is reached from outside", &["A7"], behind),
     case("a pod calls another pod, and no machine's API", &["A2", "A7", "W7"], calls),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
 
 /// With nothing beside it, for a fork bomb takes the processors from whoever is there.
-pub(crate) const ALONE: &[Case] =
-    &[case("pods that take all processes and memory are held at their bounds", &["O2"], greedy)];
+pub(crate) const ALONE: &[Case] = &[case("pods that take all they can are held at their bounds", &["O2"], greedy)];
 
 /// The namespace of pods that misbehave.
 const WILD: &str = "wild";

@@ -32,7 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         proves: &["Q1"],
         starts: Starts::From(FleetKind::Five),
-        ..case("a new owner is let in by every machine, and let out when removed", owners)
+        ..case("every machine lets a new owner in, and a removed one out", owners)
     },
 ];
 

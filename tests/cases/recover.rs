@@ -16,28 +16,28 @@ use crate::{Case, Context, FleetKind, Need, Owner, Starts, Stranger, same_machin
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "under policy manual a machine waits at each start until its owner recovers it",
+        name: "under policy manual each start waits for the owner",
         proves: &["K5", "K6", "D2"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
         run: manual,
     },
     Case {
-        name: "a machine that waits is opened by its own key alone, and tells who tried",
+        name: "a waiting machine opens by its own key, and tells who tried",
         proves: &["K5", "K6", "D2"],
         needs: &[Need::Swtpm],
         starts: Starts::From(FleetKind::Owned),
         run: by_its_key,
     },
     Case {
-        name: "a machine that waits takes the directory that its owner gives, and no other",
+        name: "a waiting machine takes its owner's directory, and no other",
         proves: &["D11"],
         needs: &[Need::Swtpm],
         starts: Starts::From(FleetKind::Owned),
         run: told,
     },
     Case {
-        name: "a machine that runs takes the directory that its owner gives, and no other",
+        name: "a running machine takes its owner's directory, and no other",
         proves: &["D11"],
         needs: &[Need::Swtpm],
         starts: Starts::From(FleetKind::Owned),

@@ -14,7 +14,7 @@ use crate::{
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "a machine that boots by uefi comes back, and its tpm unseals again",
+        name: "a saved machine that boots by uefi unseals again",
         proves: &["S13"],
         needs: &[Need::Swtpm, Need::Ovmf],
         starts: Starts::Cold,
@@ -28,7 +28,7 @@ pub(crate) const CASES: &[Case] = &[
         run: microvm,
     },
     Case {
-        name: "coordinators that lay saved for two days go on at the right time",
+        name: "coordinators saved for two days go on at the right time",
         proves: &["S13"],
         needs: &[Need::Swtpm, Need::Faketime],
         starts: Starts::From(FleetKind::Three),

@@ -15,7 +15,7 @@ use qemu::qmp::BlockStats;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "neither another machine's header nor none nor a torn one opens or formats",
+        name: "a foreign, missing or torn header opens and formats nothing",
         proves: &["D2", "D4", "D14", "S7"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
@@ -36,14 +36,14 @@ pub(crate) const CASES: &[Case] = &[
         run: torn_copy,
     },
     Case {
-        name: "without its share a machine waits for its owner, without its seal it formats nothing",
+        name: "without share or seal a machine waits, and formats nothing",
         proves: &["D2", "D14", "K5", "K6", "S7"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
         run: lost,
     },
     Case {
-        name: "an old ESP with the cluster key of then opens nothing once that key is rotated",
+        name: "an old ESP opens nothing once the cluster key is rotated",
         proves: &["D13"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,

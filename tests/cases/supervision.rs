@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a service whose probe fails is not ready, and starts over", &["O2"], unready),
     case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
-    case("a panic outside every task is shown, and the machine starts again", &["O1"], outside),
+    case("a panic outside tasks is shown, and the machine restarts", &["O1"], outside),
     case("a service that fails too often ends the boot in order", &["O2"], escalation),
     case("etcd comes back after a kill", &["O2"], kill),
     case("root cannot unseal after the cap", &["O16"], unseal),

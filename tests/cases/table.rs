@@ -9,14 +9,14 @@ use model::Uuid;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "a blank machine with a damaged partition table comes up by its backup, and writes nothing",
+        name: "a blank machine boots by its backup table and writes nothing",
         proves: &["D4"],
         needs: &[Need::Ovmf],
         starts: Starts::Cold,
         run: blank,
     },
     Case {
-        name: "a damaged partition table is taken from its backup and mended",
+        name: "a damaged partition table is mended from its backup",
         proves: &["D4"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,

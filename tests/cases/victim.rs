@@ -11,7 +11,7 @@ use serde_json::Value;
 
 pub(crate) const CASES: &[Case] = &[
     making(VICTIM, "a member of the debug profile runs and meets its owner", &["S12"], made),
-    making(BESIEGED, "a member with six uplinks has an address of each and meets its owner", &["S12"], made_besieged),
+    making(BESIEGED, "a member with six uplinks has six addresses and is claimed", &["S12"], made_besieged),
 ];
 
 const fn making(

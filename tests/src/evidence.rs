@@ -70,7 +70,7 @@ mod tests {
     use crate::status::tests::member;
 
     #[test]
-    fn a_machine_is_the_same_by_all_that_lasts_and_in_another_boot_only() {
+    fn a_machine_is_the_same_by_all_that_lasts_in_another_boot() {
         let with = |field: &str, text: &str| {
             let mut answer = member();
             answer["boot_id"] = "3-4".into();

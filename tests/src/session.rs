@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_cases_and_the_mean_of_copies_are_told_of_a_whole_run_and_of_no_small_one() {
+    fn the_longest_cases_and_the_mean_are_told_of_a_whole_run_only() {
         let of = |seconds| {
             let starts = if seconds < 4 { Starts::From(FleetKind::Three) } else { Starts::Cold };
             let load = if seconds == 3 { Load::Heavy } else { Load::Light };

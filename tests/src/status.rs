@@ -134,7 +134,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_machine_on_its_way_has_no_status_yet_and_one_that_runs_has_all_of_it() {
+    fn a_starting_machine_has_no_status_and_a_running_one_all_of_it() {
         let starting = serde_json::json!({ "state": "AwaitingKeys", "cluster_id": null });
         assert!(Status::when_running(&starting).is_ok_and(|status| status.is_none()));
         assert!(Status::when_running(&member()).is_ok_and(|status| status.is_some()));

@@ -176,7 +176,7 @@ mod tests {
 
     /// Proves: S13
     #[test]
-    fn a_copy_is_not_taken_before_its_fleet_is_saved_and_runs_beside_others() {
+    fn a_copy_waits_until_its_fleet_is_saved_and_runs_beside_others() {
         let of = |number, file, starts| Place { starts, ..place(number, file) };
         let from = Starts::From(FleetKind::Three);
         let places =

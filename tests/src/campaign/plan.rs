@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_events_of_a_seed_are_the_same_again_and_leave_a_majority_alone() {
+    fn the_events_of_a_seed_repeat_and_leave_a_majority_alone() {
         let mut kinds = BTreeSet::new();
         for seed in 0..300 {
             let events = lived_through(seed);

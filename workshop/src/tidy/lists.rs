@@ -95,7 +95,7 @@ impl Rule {
                 "tests",
             ],
             Self::Not => &["cairnctl", "cluster", "door", "init", "pki"],
-            Self::TestName => &["cairnctl", "cluster", "init", "sim", "tests"],
+            Self::TestName => &["init", "sim"],
             Self::Circle => &["cairnctl", "init", "tests"],
             Self::Line => &[],
             Self::Cell => &[],
