@@ -34,7 +34,7 @@ use cluster::decision::Next;
 use cluster::key::Key;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
-use cluster::state::{NotHandedOver, StateVersion};
+use cluster::state::{HandOverError, StateVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use door::PutOff;
@@ -273,7 +273,7 @@ impl Records {
     ///
     /// # Errors
     /// [`Unread`] where this coordinator does not know; within it, why it is not.
-    pub(crate) fn hands_over_to(&self, machine: MachineId) -> Result<Result<(), NotHandedOver>, Unread> {
+    pub(crate) fn hands_over_to(&self, machine: MachineId) -> Result<Result<(), HandOverError>, Unread> {
         self.read(|view, _| view.state().hands_over_to(&machine))
     }
 

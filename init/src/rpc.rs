@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use api::access::Refused;
 use pki::CertificateDer;
-use pki::client_auth::{NotAnOwner, NotMember, Owners, Who, member};
+use pki::client_auth::{Owners, UnknownMember, UnknownOwner, Who, member};
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use socket2::SockRef;
@@ -73,15 +73,15 @@ enum Callers {
 
 /// The certificates are of nobody who is let in now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum NotLetIn {
+enum UnknownCaller {
     #[error(transparent)]
-    Owner(#[from] NotAnOwner),
+    Owner(#[from] UnknownOwner),
     #[error(transparent)]
-    Member(#[from] NotMember),
+    Member(#[from] UnknownMember),
 }
 
 impl Callers {
-    fn who(&self, shown: &[CertificateDer<'_>]) -> Result<Who, NotLetIn> {
+    fn who(&self, shown: &[CertificateDer<'_>]) -> Result<Who, UnknownCaller> {
         match self {
             Self::Any(owners) => Ok(owners.who(Some(shown))?),
             Self::Members => Ok(member(shown)?),
@@ -89,11 +89,11 @@ impl Callers {
     }
 }
 
-impl From<NotLetIn> for Refused {
-    fn from(error: NotLetIn) -> Self {
+impl From<UnknownCaller> for Refused {
+    fn from(error: UnknownCaller) -> Self {
         match error {
-            NotLetIn::Owner(NotAnOwner) => Self::NotTheOwner,
-            NotLetIn::Member(NotMember) => Self::NoMember,
+            UnknownCaller::Owner(UnknownOwner) => Self::NotTheOwner,
+            UnknownCaller::Member(UnknownMember) => Self::NoMember,
         }
     }
 }

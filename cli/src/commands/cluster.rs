@@ -76,9 +76,9 @@ pub(crate) struct Named {
 /// A machine is named for what is done to a whole cluster.
 #[derive(Debug, thiserror::Error)]
 #[error("machine `{0}` is named, and this is about a cluster as a whole")]
-pub(crate) struct NotOne(NodeName);
+pub(crate) struct SurplusMachine(NodeName);
 
-impl Advice for NotOne {
+impl Advice for SurplusMachine {
     fn code(&self) -> Code {
         Code::Usage
     }
@@ -123,7 +123,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
         Some(machine),
     ) = (command, &context.machine)
     {
-        return Err(NotOne(machine.clone()).into());
+        return Err(SurplusMachine(machine.clone()).into());
     }
     match command {
         Command::Create(arguments) => create::run(arguments, context, out).await,

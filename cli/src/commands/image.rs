@@ -37,12 +37,12 @@ struct LicencesOut {
 /// A file that cannot be explained.
 #[derive(Debug, thiserror::Error)]
 #[error("inspect `{file}`")]
-pub(crate) struct NotInspected {
+pub(crate) struct UnreadableImage {
     file: PathBuf,
     source: InspectError,
 }
 
-impl Advice for NotInspected {
+impl Advice for UnreadableImage {
     fn unchanged(&self) -> &'static str {
         NOTHING
     }
@@ -97,7 +97,7 @@ pub(crate) fn run(command: &Command, format: Format, out: &mut dyn Write) -> Res
         }
         return Ok(());
     }
-    let report = inspect(file).map_err(|source| NotInspected { file: file.clone(), source })?;
+    let report = inspect(file).map_err(|source| UnreadableImage { file: file.clone(), source })?;
     match format {
         Format::Json => screen::json(out, &report)?,
         Format::Table => writeln!(out, "{}", report.to_string().trim_end())?,

@@ -62,7 +62,7 @@ pub enum BadState {
 
 /// Why a machine is not given what makes a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotHandedOver {
+pub enum HandOverError {
     /// The machine's record makes no coordinator of it.
     #[error("the record of this machine makes no coordinator of it; nothing was handed over")]
     NoCoordinator,
@@ -246,16 +246,16 @@ impl State {
     /// Whether a machine is given what makes a coordinator, and runs an etcd beside the others.
     ///
     /// # Errors
-    /// [`NotHandedOver`].
-    pub fn hands_over_to(&self, machine: &MachineId) -> Result<(), NotHandedOver> {
+    /// [`HandOverError`].
+    pub fn hands_over_to(&self, machine: &MachineId) -> Result<(), HandOverError> {
         if !self.coordinators().contains(machine) {
-            return Err(NotHandedOver::NoCoordinator);
+            return Err(HandOverError::NoCoordinator);
         }
         if !self.members.has(machine) {
-            return Err(NotHandedOver::NotAdded);
+            return Err(HandOverError::NotAdded);
         }
         if self.members.voters.contains_key(machine) {
-            return Err(NotHandedOver::Votes);
+            return Err(HandOverError::Votes);
         }
         Ok(())
     }

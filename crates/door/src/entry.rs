@@ -89,7 +89,7 @@ pub enum Guest {
 
 /// Why somebody who has shaken hands is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotSettled {
+pub enum SettleError {
     /// The place was taken away meanwhile.
     Left,
     /// There is no place for one more machine without a record.
@@ -191,9 +191,9 @@ impl Door {
     /// The handshake at `place` is finished; whoever loses their place for the guest is to be ended at once.
     ///
     /// # Errors
-    /// [`NotSettled`]: the guest is to be ended.
-    pub fn settle(&mut self, place: Place, guest: Guest) -> Result<Option<Place>, NotSettled> {
-        let Held { whose, .. } = *self.places.get(&place).ok_or(NotSettled::Left)?;
+    /// [`SettleError`]: the guest is to be ended.
+    pub fn settle(&mut self, place: Place, guest: Guest) -> Result<Option<Place>, SettleError> {
+        let Held { whose, .. } = *self.places.get(&place).ok_or(SettleError::Left)?;
         let held = match guest {
             Guest::Stranger => Held { whose, stage: Stage::Stranger },
             Guest::Owner => Held { whose, stage: Stage::Owner },
@@ -202,7 +202,7 @@ impl Door {
         };
         if held.stage == Stage::Newcomer && self.is_full_for(held) {
             self.places.remove(&place);
-            return Err(NotSettled::Full);
+            return Err(SettleError::Full);
         }
         self.welcome(whose, guest);
         let instead_of = self.make_room(held);

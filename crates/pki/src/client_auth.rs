@@ -66,11 +66,11 @@ impl Owners {
     ///
     /// # Errors
     /// An owner's certificate that is none of these owners': it comes from a handshake that another list let in.
-    pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Result<Who, NotAnOwner> {
+    pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Result<Who, UnknownOwner> {
         match certificates {
             None | Some([]) => Ok(Who::Stranger),
-            Some([leaf]) => self.shown(leaf).ok_or(NotAnOwner),
-            Some(_) => Err(NotAnOwner),
+            Some([leaf]) => self.shown(leaf).ok_or(UnknownOwner),
+            Some(_) => Err(UnknownOwner),
         }
     }
 
@@ -98,7 +98,7 @@ fn machine(leaf: &CertificateDer<'_>) -> Option<MachinePubKey> {
 /// The certificate is of no owner of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate is of no owner of this machine")]
-pub struct NotAnOwner;
+pub struct UnknownOwner;
 
 /// Certificate that a server shows to a client that asks for its name.
 #[derive(Debug)]
@@ -144,17 +144,17 @@ pub fn members(
 /// The member whose certificate a handshake of [`members`] let through.
 ///
 /// # Errors
-/// [`NotMember`]: it comes from another handshake.
-pub fn member(certificates: &[CertificateDer<'_>]) -> Result<Who, NotMember> {
-    let [leaf] = certificates else { return Err(NotMember) };
+/// [`UnknownMember`]: it comes from another handshake.
+pub fn member(certificates: &[CertificateDer<'_>]) -> Result<Who, UnknownMember> {
+    let [leaf] = certificates else { return Err(UnknownMember) };
     let key = public_key_of(leaf).ok().and_then(|key| key.as_ed25519());
-    key.map(|key| Who::Member(MachinePubKey(key))).ok_or(NotMember)
+    key.map(|key| Who::Member(MachinePubKey(key))).ok_or(UnknownMember)
 }
 
 /// The certificate is of no machine of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the certificate is of no machine of the cluster")]
-pub struct NotMember;
+pub struct UnknownMember;
 
 /// Common name in every owner's certificate.
 const OWNER: &str = "cairn owner";

@@ -8,7 +8,7 @@ use std::time::Duration;
 use keys::identity;
 use model::{ClusterId, ClusterRole, MachineId, MachinePubKey, Secret};
 use pki::client_auth::{
-    Named, NotAnOwner, NotMember, Owners, Who, machine_certificate, member, members, nameless_certificate,
+    Named, Owners, UnknownMember, UnknownOwner, Who, machine_certificate, member, members, nameless_certificate,
     owner_certificate, server_config,
 };
 use pki::danger::first_contact;
@@ -288,7 +288,7 @@ fn another_owner_does_not_get_past_the_handshake() {
     }
     let stranger = owner_certificate(&wrong).unwrap();
     let owners = Owners::new(vec![right.public().clone()]);
-    assert_eq!(owners.who(Some(&[stranger])), Err(NotAnOwner));
+    assert_eq!(owners.who(Some(&[stranger])), Err(UnknownOwner));
 }
 
 /// Proves: Q1
@@ -365,7 +365,7 @@ fn the_vpn_api_shakes_hands_with_machines_of_its_cluster_only() {
     refused(vec![certify(&ours.authority, machine_of(&ours.machine), cluster, &node)]);
     refused(vec![machine_certificate(&node).unwrap()]);
     refused(vec![leaf.clone(), authority.clone()]);
-    assert_eq!(member(&[leaf.clone(), leaf]), Err(NotMember));
+    assert_eq!(member(&[leaf.clone(), leaf]), Err(UnknownMember));
 
     let identity = Identity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
     let server = members(identity, authority.clone(), cluster, clock(NOW)).unwrap();
@@ -507,7 +507,7 @@ fn an_owner_shows_one_certificate_and_no_chain() {
         let chain = vec![certificate.clone(), behind];
         let owners = Owners::new(vec![owner.public().clone()]);
         assert_eq!(owners.who(Some(&chain[..1])), Ok(Who::Owner(owner.public().clone())));
-        assert_eq!(owners.who(Some(&chain)), Err(NotAnOwner));
+        assert_eq!(owners.who(Some(&chain)), Err(UnknownOwner));
         assert_eq!(owners.who(Some(&[])), Ok(Who::Stranger), "none at all is no certificate");
         let identity = Identity { chain, key: &owner };
         let client = pinned(cluster.authority.public().pin(), Some(identity), clock(NOW)).unwrap();

@@ -27,7 +27,7 @@ const BYTES: usize = 256;
 
 /// Why the kernel draws no random numbers anew.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotDrawn {
+pub(crate) enum DrawError {
     /// The device gives none.
     #[error("read `{DEVICE}`")]
     Read(#[source] io::Error),
@@ -93,19 +93,19 @@ fn serves_a_device(driver: &Path) -> bool {
 /// Has the kernel's generator draw anew, from what a copy does not have. Waits for the device.
 ///
 /// # Errors
-/// [`NotDrawn`] names the step.
-pub(crate) fn draw_anew() -> Result<Source, NotDrawn> {
-    let source = match read(Path::new(DEVICE)).map_err(NotDrawn::Read)? {
+/// [`DrawError`] names the step.
+pub(crate) fn draw_anew() -> Result<Source, DrawError> {
+    let source = match read(Path::new(DEVICE)).map_err(DrawError::Read)? {
         Some(bytes) => {
             for part in bytes.as_chunks().0 {
                 // None is credited: some of them may be a copy's, too.
-                sys::entropy::add(part, 0).map_err(NotDrawn::Mix)?;
+                sys::entropy::add(part, 0).map_err(DrawError::Mix)?;
             }
             Source::Device
         }
         None => Source::Processor,
     };
-    sys::entropy::reseed().map_err(NotDrawn::Reseed)?;
+    sys::entropy::reseed().map_err(DrawError::Reseed)?;
     Ok(source)
 }
 

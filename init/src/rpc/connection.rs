@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use door::{Entered, Guest, NotSettled, Place, Visit};
+use door::{Entered, Guest, Place, SettleError, Visit};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use model::{Caller, POD_PREFIX};
@@ -183,8 +183,8 @@ where
     let settled = lock::even_if_poisoned(&port.door).decides.settle(inside.place, guest);
     match settled {
         Ok(instead_of) => port.make_room(instead_of),
-        Err(NotSettled::Left) => return Ok(()), // ended already, and written down
-        Err(NotSettled::Full) => return Err(String::from("too many machines that the records do not know")),
+        Err(SettleError::Left) => return Ok(()), // ended already, and written down
+        Err(SettleError::Full) => return Err(String::from("too many machines that the records do not know")),
     }
     let (visit, mut changes) = watch::channel(Visit::new(caller, clock::now()));
     let visit = Arc::new(visit);

@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
-use super::{Callers, NotLetIn};
+use super::{Callers, UnknownCaller};
 
 /// Bytes that a stranger's connection may send in its few seconds, HTTP/2 included: a request takes a few hundred.
 pub(super) const STRANGER_SENDS: usize = 64 << 10;
@@ -55,7 +55,7 @@ impl Origin {
     ///
     /// # Errors
     /// The certificate is of no owner now. It was of one at the handshake, or there would be no connection, which ends.
-    pub(super) fn who(&self, callers: &Callers) -> Result<Who, NotLetIn> {
+    pub(super) fn who(&self, callers: &Callers) -> Result<Who, UnknownCaller> {
         callers.who(&self.shown)
     }
 }

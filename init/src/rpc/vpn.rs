@@ -13,7 +13,7 @@ use api::vpn_server::VpnServer;
 use api::{Announced, HandedOver, wire};
 use cluster::peers::News;
 use cluster::record::Machine;
-use cluster::state::{NotHandedOver, StateVersion};
+use cluster::state::{HandOverError, StateVersion};
 use cluster::{Denied, View, Word};
 use keys::identity::{Identity, machine_id};
 use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
@@ -131,11 +131,11 @@ impl From<NoNews> for Status {
     }
 }
 
-fn not_handed_over(why: NotHandedOver) -> Status {
+fn not_handed_over(why: HandOverError) -> Status {
     match why {
-        NotHandedOver::NotAdded => api::not_yet(why.to_string()),
-        NotHandedOver::Votes => Status::failed_precondition(why.to_string()),
-        NotHandedOver::NoCoordinator => Status::permission_denied(why.to_string()),
+        HandOverError::NotAdded => api::not_yet(why.to_string()),
+        HandOverError::Votes => Status::failed_precondition(why.to_string()),
+        HandOverError::NoCoordinator => Status::permission_denied(why.to_string()),
     }
 }
 

@@ -94,7 +94,7 @@ impl Rule {
                 "sys",
                 "tests",
             ],
-            Self::Not => &["cairnctl", "cluster", "door", "init", "pki"],
+            Self::Not => &["init"],
             Self::TestName => &["init", "sim"],
             Self::Circle => &["cairnctl", "init", "tests"],
             Self::Line => &[],

@@ -199,10 +199,10 @@ fn all_of_them<T>(cluster: &ClusterName, ended: Vec<(NodeName, Result<T, Failure
     match (failed.len(), members.len()) {
         (0, _) => Ok(up),
         (1, 0) => Err(failed.remove(0).1.leaving(stays(cluster))),
-        (_, 0) => Err(Failure::from(NotAll { machines: failed.len(), failed }).leaving(stays(cluster))),
+        (_, 0) => Err(Failure::from(JoinFailures { machines: failed.len(), failed }).leaving(stays(cluster))),
         (_, joined) => {
             let left = format!("{} joined and run; {}", members.join(", "), stays(cluster));
-            Err(Failure::from(NotAll { machines: joined + failed.len(), failed }).leaving(left))
+            Err(Failure::from(JoinFailures { machines: joined + failed.len(), failed }).leaving(left))
         }
     }
 }
@@ -210,7 +210,7 @@ fn all_of_them<T>(cluster: &ClusterName, ended: Vec<(NodeName, Result<T, Failure
 /// Some of several machines did not join.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of {machines} machines did not join{}", failed.len(), reasons(failed))]
-struct NotAll {
+struct JoinFailures {
     machines: usize,
     /// Machines that did not join, at least one, each with its reason.
     failed: Vec<(NodeName, Failure)>,
@@ -221,7 +221,7 @@ fn reasons(failed: &[(NodeName, Failure)]) -> String {
     failed.iter().map(|(name, failure)| format!("\n{name}: {}", failure.reason())).collect()
 }
 
-impl Advice for NotAll {
+impl Advice for JoinFailures {
     fn code(&self) -> Code {
         self.failed.first().map_or(Code::Failed, |(_, failure)| failure.code())
     }

@@ -46,14 +46,14 @@ pub(crate) struct Arguments {
 /// The cluster does not go on in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster does not go on after {} s: {last}", after.as_secs())]
-pub(crate) struct NotRecovered {
+pub(crate) struct RecoveryTimeout {
     from: NodeName,
     after: Duration,
     /// State of the cluster that was heard last, or the error in its place.
     last: String,
 }
 
-impl Advice for NotRecovered {
+impl Advice for RecoveryTimeout {
     fn code(&self) -> Code {
         Code::Timeout
     }
@@ -107,7 +107,7 @@ async fn goes_on(session: Session, context: &Context, from: &NodeName, deadline:
     });
     match looked.await? {
         Some(()) => Ok(()),
-        None => Err(NotRecovered { from: from.clone(), after: deadline.length(), last }.into()),
+        None => Err(RecoveryTimeout { from: from.clone(), after: deadline.length(), last }.into()),
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn where_it_takes_long_the_machine_itself_is_to_be_asked() {
         let (from, last) = (NodeName::chosen("m3").expect("a name"), String::new());
-        let next = NotRecovered { from, after: Duration::from_secs(300), last }.next().expect("something to do");
+        let next = RecoveryTimeout { from, after: Duration::from_secs(300), last }.next().expect("something to do");
         assert!(next.starts_with("cairnctl -m m3 "), "the first machine may be among the lost: {next}");
         assert!(crate::args::parse(next.split(' ').map(Into::into)).is_ok(), "{next}");
     }

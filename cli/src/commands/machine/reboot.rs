@@ -29,12 +29,12 @@ const TOLD: &str = "the machine was told to reboot, and goes on by itself";
 /// The machine did not come back.
 #[derive(Debug, thiserror::Error)]
 #[error("the machine does not run again after {} s: {last}", after.as_secs())]
-pub(crate) struct NotBack {
+pub(crate) struct RebootTimeout {
     after: Duration,
     last: String,
 }
 
-impl Advice for NotBack {
+impl Advice for RebootTimeout {
     fn code(&self) -> Code {
         Code::Timeout
     }
@@ -65,7 +65,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
 async fn next_boot(context: &Context, before: &str, deadline: &Deadline) -> Result<(), Failure> {
     let mut progress = Progress::start();
     loop {
-        let not_back = |last| NotBack { after: deadline.length(), last };
+        let not_back = |last| RebootTimeout { after: deadline.length(), last };
         let opened = context.open_until(deadline, |error| progress.show(&error.to_string())).await;
         let mut session = match opened {
             Ok((session, _)) => session,

@@ -126,7 +126,7 @@ fn a_key_that_anybody_can_draw_makes_no_source_known() {
 fn a_place_that_was_taken_away_does_not_settle() {
     let (mut door, now) = (Door::default(), testkit::origin());
     let places: Vec<Place> = (0..9).map(|_| door.knock(source(1), now).expect("a burst").place).collect();
-    assert_eq!(door.settle(places[0], Guest::Owner), Err(NotSettled::Left), "the ninth of one source took it");
+    assert_eq!(door.settle(places[0], Guest::Owner), Err(SettleError::Left), "the ninth of one source took it");
     assert_eq!(door.settle(places[1], Guest::Owner), Ok(None));
 }
 
@@ -166,7 +166,7 @@ fn machines_without_a_record_have_few_places_and_take_nobodys() {
     for n in 0..64 {
         assert_eq!(settles(&mut door, n, Guest::Newcomer), Ok(None));
     }
-    assert_eq!(settles(&mut door, 64, Guest::Newcomer), Err(NotSettled::Full));
+    assert_eq!(settles(&mut door, 64, Guest::Newcomer), Err(SettleError::Full));
     assert_eq!(count(&door, Stage::Handshake), 0, "its place is free");
     assert_eq!((settles(&mut door, 65, Guest::Member), count(&door, Stage::Newcomer)), (Ok(None), 64));
     let place = *door.places.keys().next().expect("the first of them");
@@ -187,7 +187,7 @@ fn a_machine_without_a_record_loses_its_own_oldest_place_only() {
     let (first, _) = settles(0);
     assert!((0..63).all(|n| settles(n).1 == Ok(None)));
     assert_eq!(settles(0).1, Ok(Some(first)), "all are taken, and it has two of them");
-    assert_eq!(settles(1).1, Err(NotSettled::Full), "it has one, and the others are not its own");
+    assert_eq!(settles(1).1, Err(SettleError::Full), "it has one, and the others are not its own");
 }
 
 /// Proves: Q1
