@@ -63,7 +63,7 @@ struct Cluster {
     /// So many events
     #[arg(long, value_name = "NUMBER")]
     events: Option<usize>,
-    /// What happens follows from it. Without it, something else in each run
+    /// Number that all events follow from. Without it, another one in each run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Only print what would happen
@@ -126,7 +126,7 @@ fn ended(lived: Result<(), impl std::fmt::Display>, again: std::fmt::Arguments<'
     }
 }
 
-/// What happens to five machines.
+/// Lives a campaign of five machines, or prints the events of one.
 fn machines(cluster: &Cluster, seed: u64) -> ExitCode {
     let Cluster { lasts, events, plan, out, .. } = cluster;
     say(format_args!("seed {seed}"));
@@ -174,7 +174,7 @@ fn search(first: u64, (plan, again): (fn(u64) -> Plan, &str), over: Over) -> Exi
     }
 }
 
-/// What a seed's world is like: most are small and live long, some are large.
+/// Size and length of a seed's world: most are small and live long, some are large.
 const fn plan(seed: u64) -> Plan {
     match seed % 20 {
         0 => Plan { machines: 400, members: 350, tickets: 10, lasts: 20_000, events: 100_000 },

@@ -80,7 +80,7 @@ pub(crate) enum ReadError {
     Header(#[from] storage::HeaderError),
 }
 
-/// What became of it.
+/// End of a round: a member, or a machine that waits.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// A member with its data open.
@@ -92,9 +92,9 @@ pub(crate) enum Outcome {
 /// How others get to a machine that waits.
 #[derive(Debug)]
 pub(crate) struct Ways {
-    /// Whoever activates it, while it is blank.
+    /// Activation by a person, while the machine is blank.
     pub(crate) activation: Activation,
-    /// Its owner, while it waits for its key.
+    /// Half or directory from the owner, while the machine waits for its key.
     pub(crate) rescue: Rescue,
     /// Other voters, while it waits for theirs.
     pub(crate) exchange: Exchange,
@@ -102,13 +102,13 @@ pub(crate) struct Ways {
 
 #[cfg(test)]
 impl Ways {
-    /// Those of a machine that waits for nobody.
+    /// Ways to a machine that waits for nobody.
     pub(crate) fn of_nobody() -> Self {
         Self { activation: Activation::of_nobody(), rescue: Rescue::of_nobody(), exchange: Exchange::default() }
     }
 }
 
-/// What enrolment works with until the machine is a member.
+/// Parts with which enrolment works until the machine is a member.
 #[derive(Debug)]
 pub(crate) struct Enrolment {
     disk: Disk,
@@ -469,7 +469,7 @@ pub(crate) async fn cluster_key(cluster: ClusterId, disk: DiskUuid, generation: 
     .await
 }
 
-/// What another machine of the cluster needs to be a coordinator, too.
+/// Keys that another machine of the cluster needs to be a coordinator, too.
 ///
 /// # Errors
 /// [`LoadError`] when the data partition does not give it.
