@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use model::NodeName;
-use qemu::saved::{ManifestError, RestoreError, SaveError, Saved};
+use qemu::saved::{ManifestError, RestoreError, SaveError, SavedFleet};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Advice, Code, NOTHING};
@@ -22,7 +22,7 @@ pub(crate) struct Beside {
 }
 
 /// A saved cluster, with its record and its owner's key.
-pub(crate) type SavedCluster = Saved<Beside>;
+pub(crate) type SavedCluster = SavedFleet<Beside>;
 
 /// Which saved cluster is meant: one of this person's by name, or any by its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,9 @@ use image::{DiskError, Manifest, names};
 use model::NodeName;
 use qemu::Vm;
 use qemu::host::{self, Requirement};
-use qemu::machine::{Boot, Cache, Clock, Content, Disk, Firmware, Kernel, Link, Machine, Nic, OnReset, Tpm, Watchdog};
+use qemu::machine::{
+    Boot, Cache, Clock, Content, Disk, EmulatedTpm, Firmware, Kernel, Link, Machine, Nic, OnReset, Watchdog,
+};
 use qemu::network::control;
 use qemu::run::{RunError, Tie};
 
@@ -249,7 +251,7 @@ impl VirtualMachine {
             cpus: self.cpus,
             memory_mib: self.memory_mib,
             disks: vec![Disk { content, serial: "cairn-0".to_owned(), cache: Cache::Writeback }],
-            tpm: self.tpm.then(|| Tpm { state: directory.join("tpm") }),
+            tpm: self.tpm.then(|| EmulatedTpm { state: directory.join("tpm") }),
             nics: vec![Nic { mac: control::card(number), link: Link::Stream(socket.to_owned()) }],
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,

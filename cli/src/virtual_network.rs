@@ -7,7 +7,7 @@ use std::process::Command;
 use model::PUBLIC_API_PORT;
 use qemu::network::control::Attach;
 use qemu::network::control::client::AskError;
-use qemu::network::control::detached::{Detached, DetachedError};
+use qemu::network::control::detached::{DetachedError, NetworkProcess};
 
 use crate::failure::{Advice, Code, NOTHING};
 use crate::store::{ClusterName, ClusterRecord, FileError, Store, VirtualNetwork, private_directory};
@@ -72,7 +72,7 @@ impl Advice for NetworkError {
 #[derive(Debug)]
 pub(crate) struct Up {
     /// Process of the network.
-    pub network: Detached,
+    pub network: NetworkProcess,
     /// Where the socket of each machine is, in the order of the record.
     pub sockets: Vec<PathBuf>,
     /// Whether it had ended while machines ran on.
@@ -81,7 +81,7 @@ pub(crate) struct Up {
 
 /// Whether the network with its files in this directory runs.
 pub(crate) fn runs(directory: &Path) -> Result<bool, NetworkError> {
-    Ok(Detached::find(directory)?.is_some())
+    Ok(NetworkProcess::find(directory)?.is_some())
 }
 
 /// Whether a machine of the cluster runs that no network leads to.
@@ -98,12 +98,12 @@ pub(crate) fn is_lost(store: &Store, record: &ClusterRecord) -> Result<bool, UpE
 }
 
 /// The network of a cluster, to be asked.
-pub(crate) fn of(store: &Store, record: &ClusterRecord) -> Result<Detached, NetworkError> {
+pub(crate) fn of(store: &Store, record: &ClusterRecord) -> Result<NetworkProcess, NetworkError> {
     let name = || record.name.clone();
     if record.network.is_none() {
         return Err(NetworkError::Hardware { name: name() });
     }
-    Detached::find(&store.network_directory(&record.name))?.ok_or_else(|| NetworkError::Ended { name: name() })
+    NetworkProcess::find(&store.network_directory(&record.name))?.ok_or_else(|| NetworkError::Ended { name: name() })
 }
 
 /// Whether machines have their addresses from before their network begins.
@@ -130,13 +130,13 @@ pub(crate) fn up(
         runs.push(leases == Leases::OfAll || its_own);
     }
     let was_lost = is_lost(store, record)?;
-    let found = Detached::find(&directory).map_err(NetworkError::from)?;
+    let found = NetworkProcess::find(&directory).map_err(NetworkError::from)?;
     let process = match found {
         Some(process) => process,
         None => {
             let mut program = Command::new(std::env::current_exe().map_err(NetworkError::Program)?);
             program.arg("network").arg(&directory).arg("--seed").arg(network.seed.to_string());
-            Detached::start(&directory, program).map_err(NetworkError::from)?
+            NetworkProcess::start(&directory, program).map_err(NetworkError::from)?
         }
     };
     let (name, machines) = (record.name.clone(), record.machines().len());
@@ -156,7 +156,7 @@ pub(crate) fn up(
 
 /// Has the network keep what those machines send and receive that are captured. A machine is restored before that, into a directory
 /// that is empty.
-pub(crate) fn capture(network: &Detached, store: &Store, record: &ClusterRecord) -> Result<(), NetworkError> {
+pub(crate) fn capture(network: &NetworkProcess, store: &Store, record: &ClusterRecord) -> Result<(), NetworkError> {
     for machine in record.machines().iter().filter(|machine| machine.capture) {
         let file = capture_file(&store.machine_directory(&record.name, &machine.name));
         network.capture(machine.name.as_str(), Some(file))?;
@@ -171,7 +171,7 @@ pub(crate) fn end_if_unused(directory: &Path, machines: &[PathBuf]) -> Result<()
             return Ok(());
         }
     }
-    Ok(Detached::end(directory).map_err(NetworkError::from)?)
+    Ok(NetworkProcess::end(directory).map_err(NetworkError::from)?)
 }
 
 /// Where a machine's capture goes.

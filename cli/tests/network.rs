@@ -10,14 +10,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use qemu::network::control::client::AskError;
-use qemu::network::control::detached::{Detached, DetachedError};
-use qemu::network::control::{Attach, Attached};
+use qemu::network::control::detached::{DetachedError, NetworkProcess};
+use qemu::network::control::{Attach, Attachment};
 use qemu::network::{Chance, Faults, encode};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Ended with the test, whatever becomes of that.
 struct Network {
-    process: Option<Detached>,
+    process: Option<NetworkProcess>,
     directory: tempfile::TempDir,
 }
 
@@ -28,18 +28,18 @@ impl Network {
         network
     }
 
-    fn start(&self) -> Result<Detached, DetachedError> {
+    fn start(&self) -> Result<NetworkProcess, DetachedError> {
         let directory = self.directory.path();
         let mut program = Command::new(env!("CARGO_BIN_EXE_cairnctl"));
         program.arg("network").arg(directory).args(["--seed", "7"]);
-        Detached::start(directory, program)
+        NetworkProcess::start(directory, program)
     }
 
-    fn process(&self) -> &Detached {
+    fn process(&self) -> &NetworkProcess {
         self.process.as_ref().expect("it was started")
     }
 
-    fn attach(&self, number: u8, host_port: Option<u16>) -> Attached {
+    fn attach(&self, number: u8, host_port: Option<u16>) -> Attachment {
         let attach = Attach { name: format!("m{number}"), number, port: 7836, host_port, runs: false };
         self.process().attach(attach).expect("a place for a machine")
     }
@@ -60,7 +60,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        Detached::end(self.directory.path()).expect("it ends");
+        NetworkProcess::end(self.directory.path()).expect("it ends");
     }
 }
 
@@ -96,7 +96,7 @@ fn a_running_network_is_found_and_a_crashed_one_started_anew() {
     let first = network.attach(1, None);
     assert!(matches!(network.start(), Err(DetachedError::Start { output, .. }) if output.contains("already runs")));
     let word = network.process().proxy().unwrap().word;
-    let found = Detached::find(&directory).unwrap().unwrap();
+    let found = NetworkProcess::find(&directory).unwrap().unwrap();
     assert_eq!(found.process(), network.process().process());
     let sockets = first.socket.parent().unwrap().to_owned();
     assert_eq!(fs::metadata(&sockets).unwrap().permissions().mode() & 0o777, 0o700, "whoever enters may ask");
@@ -107,7 +107,7 @@ fn a_running_network_is_found_and_a_crashed_one_started_anew() {
     let mut other: serde_json::Value = serde_json::from_str(&text).unwrap();
     other["process"]["started"] = 1.into();
     fs::write(&file, other.to_string()).unwrap();
-    assert!(Detached::find(&directory).unwrap().is_none());
+    assert!(NetworkProcess::find(&directory).unwrap().is_none());
     fs::write(&file, text).unwrap();
 
     // A machine that goes on listening, and a network that does not.
@@ -116,7 +116,7 @@ fn a_running_network_is_found_and_a_crashed_one_started_anew() {
     ask_gateway(&card, 1);
     assert_eq!(receive(&card)[..6], [0x52, 0x54, 0, 0, 0, 1]);
     network.kill();
-    assert!(Detached::find(&directory).unwrap().is_none());
+    assert!(NetworkProcess::find(&directory).unwrap().is_none());
     assert!(matches!(network.process().machines(), Err(AskError::Io(_))));
 
     network.process = Some(network.start().unwrap());

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::host::{Acceleration, Host};
 use crate::machine::{
-    Boot, Cache, Clock, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Screen, Tpm, Watchdog,
+    Boot, Cache, Clock, Content, Disk, EmulatedTpm, Forward, FwCfg, GraphicsCard, Link, Machine, Nic, OnReset,
+    Protocol, Watchdog,
 };
 
 /// Files of one run that QEMU is told of.
@@ -62,7 +63,7 @@ impl Machine {
         for FwCfg { name, path } in &self.fw_cfg {
             argv.pair("-fw_cfg", format!("name={},file={}", escape(name), escape_path(path)));
         }
-        if let Some(Tpm { .. }) = self.tpm {
+        if let Some(EmulatedTpm { .. }) = self.tpm {
             argv.pair("-chardev", format!("socket,id=tpm,path={}", escape_path(&files.tpm)));
             argv.pair("-tpmdev", "emulator,id=tpm,chardev=tpm");
             // SeaBIOS clears a TPM when the guest asks for it by PPI; OVMF asks whoever sits there, and wipes memory by it.
@@ -124,9 +125,9 @@ impl Machine {
                 argv.pair("-drive", flash(0, "readonly=on", &firmware.code));
                 argv.pair("-drive", flash(1, "readonly=off", &firmware.vars));
                 match firmware.screen {
-                    Screen::Absent => {}
+                    GraphicsCard::Absent => {}
                     // OVMF has its own driver for it; an option ROM would change PCR 2.
-                    Screen::Vga => drop(argv.pair("-device", "VGA,romfile=")),
+                    GraphicsCard::Vga => drop(argv.pair("-device", "VGA,romfile=")),
                 }
             }
         }
@@ -279,7 +280,7 @@ mod tests {
             cpus: 2,
             memory_mib: 1024,
             disks: vec![overlay()],
-            tpm: Some(Tpm { state: "/m/tpm".into() }),
+            tpm: Some(EmulatedTpm { state: "/m/tpm".into() }),
             nics: vec![Nic { mac: Mac::numbered(1), link: Link::User(vec![Forward::tcp(7836), Forward::udp(7838)]) }],
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn uefi_with_a_screen() {
-        let firmware = Firmware { screen: Screen::Vga, ..Firmware::debian("/m/vars.fd".into()) };
+        let firmware = Firmware { screen: GraphicsCard::Vga, ..Firmware::debian("/m/vars.fd".into()) };
         golden("screen", &machine(Boot::Uefi(firmware)), Acceleration::Tcg);
     }
 

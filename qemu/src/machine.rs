@@ -20,7 +20,7 @@ pub struct Machine {
     /// Disks in the order the guest sees them; QEMU calls them `disk0`, `disk1`, …
     pub disks: Vec<Disk>,
     /// TPM 2.0, if there is one.
-    pub tpm: Option<Tpm>,
+    pub tpm: Option<EmulatedTpm>,
     /// Network cards in the order the guest sees them.
     pub nics: Vec<Nic>,
     /// Files handed to the guest by the firmware configuration device.
@@ -69,13 +69,13 @@ pub struct Firmware {
     /// This machine's variables; kept over runs.
     pub vars: PathBuf,
     /// Screen to draw on. Without firmware a kernel has no screen either: nothing else sets a graphics mode.
-    pub screen: Screen,
+    pub screen: GraphicsCard,
 }
 
 /// A graphics card and its screen, which nobody sees: the monitor's `screendump` shows what is on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Screen {
+pub enum GraphicsCard {
     /// No card.
     Absent,
     /// A standard VGA card.
@@ -149,7 +149,7 @@ impl Firmware {
     #[must_use]
     pub fn debian(vars: PathBuf) -> Self {
         let (code, template) = (crate::host::OVMF_CODE.file.into(), crate::host::OVMF_VARS.file.into());
-        Self { code, template, vars, screen: Screen::Absent }
+        Self { code, template, vars, screen: GraphicsCard::Absent }
     }
 }
 
@@ -203,7 +203,7 @@ pub enum Cache {
 /// A TPM 2.0: tpm-crb on q35, tpm-tis on microvm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tpm {
+pub struct EmulatedTpm {
     /// Directory of its state; an empty or absent one is a new TPM.
     pub state: PathBuf,
 }
@@ -365,7 +365,7 @@ mod tests {
                 serial: "/m/".into(),
                 cache: Cache::Unsafe,
             }],
-            tpm: Some(Tpm { state: format!("{dir}tpm").into() }),
+            tpm: Some(EmulatedTpm { state: format!("{dir}tpm").into() }),
             nics: vec![Nic { mac: Mac::numbered(1), link: Link::Stream("/m/cable".into()) }],
             fw_cfg: vec![FwCfg { name: "opt/x".into(), path: format!("{dir}config").into() }],
             watchdog: Watchdog::Absent,

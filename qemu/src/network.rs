@@ -43,17 +43,17 @@ mod switch;
 mod wire;
 mod wiring;
 
-pub use counters::{Counters, Reason};
+pub use counters::{DropReason, FrameCounters};
 pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_DELAY, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
 pub use frame::{Decoder, Frame, Runt, TooLong, encode};
-pub use gateway::{BadGateway, GatewaySetup, Target};
+pub use gateway::{BadGateway, GatewaySetup, GatewayTarget};
 pub use host::{BadSetup, NoReport, Setup, StaticRoute};
-pub use leases::Held;
+pub use leases::LeaseState;
 pub use names::answer as answer_name;
 pub use pcap::Direction;
 pub use proxy_word::{BadProxyWord, ProxyWord};
-pub use scan::{Answer, Question, Report};
-pub use socks::{Destination, Heard, Stage, hear as hear_socks};
+pub use scan::{PortAnswer, PortQuestion, Report};
+pub use socks::{Heard, SocksDestination, Stage, hear as hear_socks};
 
 use scan::Scan;
 use shell::Running;
@@ -82,7 +82,7 @@ pub struct Cable {
 
 /// A small host of our own: it answers ARP, scans, gives leases if it is set up to, and refuses connections to itself.
 #[derive(Debug, Clone)]
-pub struct Host(Cable);
+pub struct OwnHost(Cable);
 
 /// The network's router, on one of its segments: it gives leases, knows machines by name, carries connections of the
 /// host's loopback into the segment, and packets from it to the other segments that have a gateway.
@@ -163,10 +163,10 @@ impl Segment {
     ///
     /// # Errors
     /// [`BadSetup`]
-    pub fn host(&self, setup: &Setup) -> Result<Host, BadSetup> {
+    pub fn host(&self, setup: &Setup) -> Result<OwnHost, BadSetup> {
         let (id, setup) = (self.id, setup.clone());
         let port = self.network.ask(move |shell| shell.wiring.add_host(id, &setup, shell.clock.began()))?;
-        Ok(Host(self.of_ours(port)))
+        Ok(OwnHost(self.of_ours(port)))
     }
 
     /// The network's gateway, on a cable of this segment.
@@ -195,7 +195,7 @@ impl Cable {
 
     /// Counts of the frames of that direction, by what became of them.
     #[must_use]
-    pub fn counters(&self, direction: Direction) -> Counters {
+    pub fn counters(&self, direction: Direction) -> FrameCounters {
         let port = self.port;
         self.network.ask(move |shell| shell.wiring.counters(port, direction))
     }
@@ -224,7 +224,7 @@ impl Cable {
     }
 }
 
-impl Host {
+impl OwnHost {
     /// Cable that leads to this host.
     #[must_use]
     pub fn cable(&self) -> &Cable {
@@ -242,7 +242,7 @@ impl Host {
         ports: impl IntoIterator<Item = u16>,
         deadline: Deadline,
     ) -> Result<Report, ScanError> {
-        self.scan(Scan::new(Question::Tcp, target, ports, PAUSE), deadline)
+        self.scan(Scan::new(PortQuestion::Tcp, target, ports, PAUSE), deadline)
     }
 
     /// Sends `payload` to UDP ports of `target` and waits for whatever comes back. For silence the same holds.
@@ -256,7 +256,7 @@ impl Host {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<Report, ScanError> {
-        self.scan(Scan::new(Question::Udp(payload.to_vec()), target, ports, PAUSE), deadline)
+        self.scan(Scan::new(PortQuestion::Udp(payload.to_vec()), target, ports, PAUSE), deadline)
     }
 
     fn scan(&self, scan: Scan, deadline: Deadline) -> Result<Report, ScanError> {
@@ -298,7 +298,7 @@ impl Gateway {
     }
 
     /// From now on this address of the segment is for that card alone, and it gets no other one.
-    pub fn reserve(&self, card: Mac, address: Ipv4Addr, held: Held) {
+    pub fn reserve(&self, card: Mac, address: Ipv4Addr, held: LeaseState) {
         let gateway = self.0.port;
         self.0.network.ask(move |shell| {
             let now = shell.clock.elapsed();
@@ -318,7 +318,7 @@ impl Gateway {
     ///
     /// # Errors
     /// When it cannot listen there.
-    pub fn forward(&self, host: u16, target: Target, port: u16) -> io::Result<SocketAddrV4> {
+    pub fn forward(&self, host: u16, target: GatewayTarget, port: u16) -> io::Result<SocketAddrV4> {
         let gateway = self.0.port;
         self.0.network.ask(move |shell| shell.forwards.add(host, gateway, target, port))
     }

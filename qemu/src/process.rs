@@ -18,7 +18,7 @@ use crate::deadline::{Deadline, Stopwatch};
 
 /// Which process: stays true when the pid is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// Process id.
     pub pid: i32,
     /// Start time in clock ticks since the host's boot (proc_pid_stat(5), field 22).
@@ -28,7 +28,7 @@ pub struct Identity {
 /// A process that was there when it was opened.
 #[derive(Debug)]
 pub struct Process {
-    identity: Identity,
+    identity: ProcessIdentity,
     pidfd: OwnedFd,
 }
 
@@ -48,7 +48,7 @@ pub enum ProcessError {
 
 /// Why waiting for a state ended without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Waited {
+pub enum WaitFailure {
     /// The process ended first.
     #[error("the process ended before")]
     Exited,
@@ -89,7 +89,7 @@ impl Process {
     ///
     /// # Errors
     /// [`ProcessError`], but never [`ProcessError::Gone`].
-    pub fn find(identity: Identity) -> Result<Option<Self>, ProcessError> {
+    pub fn find(identity: ProcessIdentity) -> Result<Option<Self>, ProcessError> {
         match Self::open(identity.pid) {
             Ok(process) if process.identity == identity && !process.has_exited() => Ok(Some(process)),
             Ok(_) | Err(ProcessError::Gone(_)) => Ok(None),
@@ -134,12 +134,12 @@ impl Process {
             Err(source) => return Err(ProcessError::Open { pid, source: source.into() }),
         };
         let stat = Stat::read(pid)?;
-        Ok(Self { identity: Identity { pid, started: stat.started }, pidfd })
+        Ok(Self { identity: ProcessIdentity { pid, started: stat.started }, pidfd })
     }
 
     /// Pid and start time.
     #[must_use]
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ProcessIdentity {
         self.identity
     }
 
@@ -166,8 +166,8 @@ impl Process {
     /// Waits until `look` sees something.
     ///
     /// # Errors
-    /// [`Waited`]
-    pub fn until<T>(&self, deadline: Deadline, mut look: impl FnMut() -> Option<T>) -> Result<T, Waited> {
+    /// [`WaitFailure`]
+    pub fn until<T>(&self, deadline: Deadline, mut look: impl FnMut() -> Option<T>) -> Result<T, WaitFailure> {
         let begun = Stopwatch::start();
         loop {
             let before = begun.elapsed();
@@ -175,9 +175,9 @@ impl Process {
                 return Ok(seen);
             }
             let elapsed = begun.elapsed();
-            let left = deadline.left().ok_or(Waited::TimedOut(deadline.length()))?;
+            let left = deadline.left().ok_or(WaitFailure::TimedOut(deadline.length()))?;
             if self.exits_within(left.min(pause(elapsed - before, elapsed))) {
-                return Err(Waited::Exited);
+                return Err(WaitFailure::Exited);
             }
         }
     }
@@ -273,14 +273,14 @@ mod tests {
         let process = Process::of_child(child.id()).unwrap();
         let identity = process.identity();
         assert!(Process::find(identity).unwrap().is_some());
-        assert!(Process::find(Identity { started: identity.started + 1, ..identity }).unwrap().is_none());
+        assert!(Process::find(ProcessIdentity { started: identity.started + 1, ..identity }).unwrap().is_none());
         let long = Deadline::after(Duration::from_secs(60));
         assert_eq!(
             process.until(Deadline::after(Duration::ZERO), || None::<()>),
-            Err(Waited::TimedOut(Duration::ZERO))
+            Err(WaitFailure::TimedOut(Duration::ZERO))
         );
         process.kill().unwrap();
-        assert_eq!(process.until(long, || None::<()>), Err(Waited::Exited));
+        assert_eq!(process.until(long, || None::<()>), Err(WaitFailure::Exited));
         assert!(process.wait(long) && process.has_exited());
         assert!(Process::find(identity).unwrap().is_none(), "a zombie does not run");
         let stat = File::open(format!("/proc/{}/stat", identity.pid));

@@ -23,7 +23,7 @@ use crate::console::{Console, Line, Mark, Silent};
 use crate::deadline::Deadline;
 use crate::last_words;
 use crate::machine::{Machine, Protocol};
-use crate::process::{Identity, Process, ProcessError, Waited};
+use crate::process::{Process, ProcessError, ProcessIdentity, WaitFailure};
 use crate::qmp::{Event, Qmp, QmpError};
 use crate::swtpm::{Swtpm, SwtpmError};
 
@@ -34,9 +34,9 @@ mod record;
 mod timeline;
 
 pub use paused::{Memory, Paused};
-pub use prepare::PrepareError;
+pub use prepare::MachineFilesError;
 use record::Record;
-pub use timeline::Milestone;
+pub use timeline::RunPoint;
 use timeline::Timeline;
 
 /// Machine that was started, with its processes, monitor and console.
@@ -74,7 +74,7 @@ struct Children {
 pub enum RunError {
     /// The machine's files could not be made.
     #[error("prepare the machine's files")]
-    Prepare(#[from] PrepareError),
+    Prepare(#[from] MachineFilesError),
     /// The machine runs already.
     #[error("a machine already runs in `{0}`")]
     Running(PathBuf),
@@ -92,7 +92,7 @@ pub enum RunError {
     Start {
         /// The end of `qemu.log`.
         output: String,
-        why: Waited,
+        why: WaitFailure,
     },
     /// The monitor failed.
     #[error("use the machine's monitor")]
@@ -137,7 +137,7 @@ impl Vm {
     /// [`RunError`]
     pub fn attach(dir: &Path) -> Result<Option<Self>, RunError> {
         let Some(Running { dir, record, process }) = running(dir)? else { return Ok(None) };
-        let at = PrepareError::at;
+        let at = MachineFilesError::at;
         let files = record::files(&dir, &record.sockets);
         let log = File::options().create(true).append(true).open(dir.join("qmp.log")).map_err(at(&dir))?;
         let deadline = Deadline::after(HOST);
@@ -320,13 +320,13 @@ impl Vm {
     }
 
     /// Notes a point in the timeline, with the CPU time used so far.
-    pub fn note(&mut self, what: &str) -> Milestone {
+    pub fn note(&mut self, what: &str) -> RunPoint {
         self.timeline.note(what, self.cpu_time())
     }
 
     /// The timeline so far.
     #[must_use]
-    pub fn timeline(&self) -> &[Milestone] {
+    pub fn timeline(&self) -> &[RunPoint] {
         self.timeline.milestones()
     }
 
@@ -358,8 +358,8 @@ impl Vm {
     /// Waits until `look` sees something outside of the machine's console: a port that answers, a file.
     ///
     /// # Errors
-    /// [`Waited`]; at once when the machine ends.
-    pub fn until<T>(&self, deadline: Deadline, look: impl FnMut() -> Option<T>) -> Result<T, Waited> {
+    /// [`WaitFailure`]; at once when the machine ends.
+    pub fn until<T>(&self, deadline: Deadline, look: impl FnMut() -> Option<T>) -> Result<T, WaitFailure> {
         self.process.until(deadline, look)
     }
 
@@ -482,14 +482,14 @@ impl Drop for Vm {
 fn explain(error: QmpError, process: &Process, dir: &Path) -> RunError {
     // Its connection closes a moment before the process is gone.
     if matches!(error, QmpError::Closed | QmpError::Io(_)) && process.wait(Deadline::after(HOST)) {
-        RunError::Start { output: last_words::of_program(&dir.join("qemu.log")), why: Waited::Exited }
+        RunError::Start { output: last_words::of_program(&dir.join("qemu.log")), why: WaitFailure::Exited }
     } else {
         RunError::Monitor(error)
     }
 }
 
 /// Waits until the TPM of a machine that has ended has written its state and ended as well; one that does not is killed.
-fn end_tpm(tpm: Option<Identity>) -> Result<(), RunError> {
+fn end_tpm(tpm: Option<ProcessIdentity>) -> Result<(), RunError> {
     let Some(process) = tpm.map(Process::find).transpose()?.flatten() else { return Ok(()) };
     if !process.wait(Deadline::after(HOST)) {
         // Found by identity: the only failure is that it has ended.
@@ -510,11 +510,11 @@ struct Running {
 /// The process that the record in `dir` names, if it runs; a record of one that does not is removed, as soon as its TPM
 /// has ended too: nothing else writes into `dir` then.
 fn running(dir: &Path) -> Result<Option<Running>, RunError> {
-    let record = Record::read(dir).map_err(PrepareError::at(dir))?;
+    let record = Record::read(dir).map_err(MachineFilesError::at(dir))?;
     let Some(record) = record else { return Ok(None) };
     match Process::find(record.qemu)? {
         Some(process) => {
-            let dir = fs::canonicalize(dir).map_err(PrepareError::at(dir))?;
+            let dir = fs::canonicalize(dir).map_err(MachineFilesError::at(dir))?;
             Ok(Some(Running { dir, record, process }))
         }
         None => {
@@ -561,7 +561,7 @@ mod tests {
     #[test]
     fn a_record_of_a_process_that_is_gone_is_no_machine() {
         let dir = tempfile::tempdir().unwrap();
-        let qemu = Identity { pid: i32::MAX, started: 1 };
+        let qemu = ProcessIdentity { pid: i32::MAX, started: 1 };
         let sockets = dir.path().join("sockets");
         fs::create_dir(&sockets).unwrap();
         Record { qemu, swtpm: Some(qemu), sockets: sockets.clone(), serial_from: 0, machine: None }

@@ -38,21 +38,21 @@ mod traits;
 
 use files::Carried;
 pub use files::{FileFault, FilesError};
-pub use manifest::{FORMAT, MANIFEST, Made, ManifestError};
+pub use manifest::{FORMAT, MANIFEST, Maker, ManifestError};
 use manifest::{Manifest, SavedMachine};
 use traits::HostTraits;
 pub use traits::{HostDifference, TraitsError};
 
 /// A saved fleet whose `fleet.json` was read: its machines, and what was saved beside them.
 #[derive(Debug)]
-pub struct Saved<T> {
+pub struct SavedFleet<T> {
     folder: PathBuf,
     manifest: Manifest<T>,
 }
 
 /// Properties of a fleet that is about to be saved.
 #[derive(Debug)]
-pub struct Saving<'a, T> {
+pub struct SaveRequest<'a, T> {
     /// Root hash of the image that they boot, in hex.
     pub image: &'a str,
     /// Which program saves them, in which version.
@@ -85,7 +85,7 @@ pub enum Then {
 
 /// How far a save has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SaveStep {
     /// No machine runs: memory and disks are copied.
     Stopped,
     /// All is copied. Where they are to go on, the machines do.
@@ -96,7 +96,7 @@ pub enum Step {
 
 /// Where a copy of a saved machine comes to be.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct CopyPlace {
     /// The machine's name in the saved fleet.
     pub name: String,
     /// Name that QEMU shows for the copy.
@@ -202,8 +202,8 @@ const NOTICED: u64 = 5;
 pub fn save<T: Serialize>(
     to: &Path,
     machines: &mut [(&str, &mut Vm)],
-    saving: Saving<'_, T>,
-    tell: &dyn Fn(Step),
+    saving: SaveRequest<'_, T>,
+    tell: &dyn Fn(SaveStep),
 ) -> Result<(), SaveError> {
     if to.exists() {
         return Err(SaveError::Exists(to.to_owned()));
@@ -253,10 +253,10 @@ fn write_folder<T: Serialize>(
     machines: &mut [(&str, &mut Vm)],
     mut parts: Vec<SavedMachine>,
     host: HostTraits,
-    saving: Saving<'_, T>,
-    tell: &dyn Fn(Step),
+    saving: SaveRequest<'_, T>,
+    tell: &dyn Fn(SaveStep),
 ) -> Result<bool, SaveError> {
-    let Saving { image, made_by, care, then, more } = saving;
+    let SaveRequest { image, made_by, care, then, more } = saving;
     if fresh.exists() {
         fs::remove_dir_all(fresh).map_err(FilesError::at(fresh))?;
     }
@@ -269,7 +269,7 @@ fn write_folder<T: Serialize>(
     for (name, vm) in &mut *machines {
         vm.qmp().pause(deadline).map_err(memory(name))?;
     }
-    tell(Step::Stopped);
+    tell(SaveStep::Stopped);
     for_each(machines.iter_mut().zip(&mut parts), |((name, vm), part)| -> Result<(), SaveError> {
         let folder = fresh.join(&**name);
         private(&folder)?;
@@ -286,13 +286,13 @@ fn write_folder<T: Serialize>(
             vm.go_on_after_save(deadline).map_err(memory(name))?;
         }
     }
-    tell(Step::Copied);
+    tell(SaveStep::Copied);
     let lasting = care == Care::Lasting;
     if lasting {
-        tell(Step::Syncing);
+        tell(SaveStep::Syncing);
         for_each(parts.iter_mut(), |part| files::hash_and_sync(&fresh.join(&part.name), &mut part.files))?;
     }
-    let made = Made { by: made_by.to_owned(), unix_seconds: since_1970().as_secs() };
+    let made = Maker { by: made_by.to_owned(), unix_seconds: since_1970().as_secs() };
     let manifest = Manifest { format: FORMAT, made, image: image.to_owned(), host, machines: parts, more };
     manifest.write(fresh)?;
     if lasting {
@@ -316,7 +316,7 @@ fn private(directory: &Path) -> Result<(), FilesError> {
     DirBuilder::new().mode(0o700).create(directory).map_err(FilesError::at(directory))
 }
 
-impl<T: DeserializeOwned> Saved<T> {
+impl<T: DeserializeOwned> SavedFleet<T> {
     /// Reads what a folder holds. Its files are looked at when it is restored.
     ///
     /// # Errors
@@ -331,9 +331,9 @@ impl<T: DeserializeOwned> Saved<T> {
     }
 }
 
-impl<T> Saved<T> {
+impl<T> SavedFleet<T> {
     /// Program that saved the fleet, and when.
-    pub fn made(&self) -> &Made {
+    pub fn made(&self) -> &Maker {
         &self.manifest.made
     }
 
@@ -388,10 +388,10 @@ impl<T> Saved<T> {
     ///
     /// # Errors
     /// [`RestoreError`]
-    pub fn restore(&self, places: &[Place], tie: Tie) -> Result<Vec<Paused>, RestoreError> {
+    pub fn restore(&self, places: &[CopyPlace], tie: Tie) -> Result<Vec<Paused>, RestoreError> {
         let parts = self.parts_for(places)?;
         self.fits(&parts)?;
-        for Place { dir, links, .. } in places {
+        for CopyPlace { dir, links, .. } in places {
             // Files that copies share must not be written over.
             if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
                 return Err(RestoreError::Occupied(dir.clone()));
@@ -443,7 +443,7 @@ impl<T> Saved<T> {
     }
 
     /// The machine of each place.
-    fn parts_for(&self, places: &[Place]) -> Result<Vec<&SavedMachine>, RestoreError> {
+    fn parts_for(&self, places: &[CopyPlace]) -> Result<Vec<&SavedMachine>, RestoreError> {
         let saved = &self.manifest.machines;
         let given: BTreeSet<&str> = places.iter().map(|place| place.name.as_str()).collect();
         let parts: Vec<_> =
@@ -484,7 +484,7 @@ impl<T> Saved<T> {
 }
 
 impl SavedMachine {
-    fn restore(&self, folder: &Path, place: &Place, tie: Tie) -> Result<Paused, RestoreError> {
+    fn restore(&self, folder: &Path, place: &CopyPlace, tie: Tie) -> Result<Paused, RestoreError> {
         let folder = folder.join(&self.name);
         files::place(&self.files, &folder, &place.dir)?;
         let mut machine = self.machine.clone().moved(Path::new(""), &place.dir);

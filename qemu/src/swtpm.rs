@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::deadline::Deadline;
 use crate::last_words;
-use crate::process::{Identity, Process, ProcessError, Waited};
+use crate::process::{Process, ProcessError, ProcessIdentity, WaitFailure};
 
 /// A running TPM that waits for QEMU, or serves it.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub enum SwtpmError {
     Watch(#[from] ProcessError),
     /// The process did not come up.
     #[error("swtpm does not listen ({why}); it says: {output}")]
-    Start { output: String, why: Waited },
+    Start { output: String, why: WaitFailure },
 }
 
 impl Swtpm {
@@ -88,7 +88,7 @@ impl Swtpm {
 
     /// Which process it is.
     #[must_use]
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ProcessIdentity {
         self.process.identity()
     }
 

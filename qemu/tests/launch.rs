@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use qemu::machine::{Boot, Clock, Firmware, Kernel, Machine, OnReset, Tpm, Watchdog};
-use qemu::process::{Identity, Process, Waited};
+use qemu::machine::{Boot, Clock, EmulatedTpm, Firmware, Kernel, Machine, OnReset, Watchdog};
+use qemu::process::{Process, ProcessIdentity, WaitFailure};
 use qemu::run::{RunError, Tie};
 use qemu::{Deadline, Vm};
 use rustix::process::{Pid, Signal, kill_process};
@@ -18,7 +18,7 @@ fn machine(dir: &Path, boot: Boot) -> Machine {
         cpus: 1,
         memory_mib: 128,
         disks: vec![],
-        tpm: Some(Tpm { state: dir.join("tpm") }),
+        tpm: Some(EmulatedTpm { state: dir.join("tpm") }),
         nics: vec![],
         fw_cfg: vec![],
         watchdog: Watchdog::Absent,
@@ -83,7 +83,7 @@ fn a_machine_ends_when_its_tpm_does_and_nothing_is_written_then() {
     drop(Vm::launch(&firmware_only(&dir), &dir, Tie::Detached).unwrap());
     let record: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("run.json")).unwrap()).unwrap();
     let process = |name: &str| {
-        let identity: Identity = serde_json::from_value(record[name].clone()).unwrap();
+        let identity: ProcessIdentity = serde_json::from_value(record[name].clone()).unwrap();
         (Pid::from_raw(identity.pid).unwrap(), Process::find(identity).unwrap().unwrap())
     };
     let ((_, qemu), (tpm_pid, tpm)) = (process("qemu"), process("swtpm"));
@@ -97,7 +97,7 @@ fn a_machine_ends_when_its_tpm_does_and_nothing_is_written_then() {
     assert!(qemu.wait(long));
     let early = tpm.until(Deadline::after(Duration::from_millis(300)), || ending.is_finished().then_some(()));
     kill_process(tpm_pid, Signal::CONT).unwrap();
-    assert!(matches!(early, Err(Waited::TimedOut(_))), "it did not wait for the TPM: {early:?}");
+    assert!(matches!(early, Err(WaitFailure::TimedOut(_))), "it did not wait for the TPM: {early:?}");
     ending.join().unwrap().unwrap();
     assert_eq!(programs_of(&dir), [""; 0]);
     assert!(!Vm::runs(&dir).unwrap());

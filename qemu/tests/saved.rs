@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use qemu::machine::{
-    Boot, Cache, Clock, Content, Disk, Firmware, FwCfg, Link, Mac, Machine, Nic, OnReset, Tpm, Watchdog,
+    Boot, Cache, Clock, Content, Disk, EmulatedTpm, Firmware, FwCfg, Link, Mac, Machine, Nic, OnReset, Watchdog,
 };
 use qemu::run::{Memory, Paused, Tie};
-use qemu::saved::{Care, Place, RestoreError, SaveError, Saved, Saving, Step, Then, save};
+use qemu::saved::{Care, CopyPlace, RestoreError, SaveError, SaveRequest, SaveStep, SavedFleet, Then, save};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
@@ -60,20 +60,20 @@ impl Bench {
         Vm::attach(&self.at("m1")).unwrap().expect("it runs")
     }
 
-    fn save(&self, care: Care, then: Then, tell: &dyn Fn(Step)) -> Result<(), SaveError> {
+    fn save(&self, care: Care, then: Then, tell: &dyn Fn(SaveStep)) -> Result<(), SaveError> {
         save(&self.at("fleet"), &mut [("m1", &mut self.vm())], saving(care, then), tell)
     }
 
-    fn saved(&self) -> Result<Saved<String>, RestoreError> {
-        Saved::open(&self.at("fleet"))
+    fn saved(&self) -> Result<SavedFleet<String>, RestoreError> {
+        SavedFleet::open(&self.at("fleet"))
     }
 
     fn restore(&self, copy: &str) -> Result<Paused, RestoreError> {
         Ok(self.saved()?.restore(&[self.place(copy)], Tie::Launcher)?.remove(0))
     }
 
-    fn place(&self, copy: &str) -> Place {
-        Place {
+    fn place(&self, copy: &str) -> CopyPlace {
+        CopyPlace {
             name: "m1".to_owned(),
             title: copy.to_owned(),
             dir: self.at(copy),
@@ -125,8 +125,8 @@ impl Drop for Bench {
     }
 }
 
-fn saving(care: Care, then: Then) -> Saving<'static, String> {
-    Saving { image: IMAGE, made_by: "a test", care, then, more: "more".to_owned() }
+fn saving(care: Care, then: Then) -> SaveRequest<'static, String> {
+    SaveRequest { image: IMAGE, made_by: "a test", care, then, more: "more".to_owned() }
 }
 
 fn machine(dir: &Path) -> Machine {
@@ -136,7 +136,7 @@ fn machine(dir: &Path) -> Machine {
         cpus: 1,
         memory_mib: 64,
         disks: vec![Disk { content: Content::Raw(dir.join("disk.img")), serial: "d".to_owned(), cache: Cache::Unsafe }],
-        tpm: Some(Tpm { state: dir.join("tpm") }),
+        tpm: Some(EmulatedTpm { state: dir.join("tpm") }),
         nics: vec![],
         fw_cfg: vec![FwCfg { name: "opt/config".to_owned(), path: dir.join("config") }],
         watchdog: Watchdog::Absent,
@@ -208,7 +208,7 @@ fn a_machine_goes_on_after_a_save_and_its_copy_is_saved_in_turn() {
     // What it came from may go: a copy shares files, and needs no folder.
     fs::remove_dir_all(bench.at("fleet")).unwrap();
     fs::remove_dir_all(bench.at("copy")).unwrap();
-    let again = Saved::<String>::open(&bench.at("again")).unwrap();
+    let again = SavedFleet::<String>::open(&bench.at("again")).unwrap();
     let mut vm = again.restore(&[bench.place("third")], Tie::Launcher).unwrap().remove(0).go_on().unwrap();
     assert_eq!(status(&mut vm), "running");
     assert!(bench.at("third").join("disk0.2.qcow2").exists());
@@ -291,12 +291,12 @@ fn flip(path: &Path) {
 /// Proves: S13
 #[test]
 fn a_save_that_ends_at_any_point_costs_nothing() {
-    for at in [Step::Stopped, Step::Copied, Step::Syncing] {
+    for at in [SaveStep::Stopped, SaveStep::Copied, SaveStep::Syncing] {
         let bench = Bench::new();
-        let killed = |step: Step| assert!(step != at, "killed");
+        let killed = |step: SaveStep| assert!(step != at, "killed");
         let cut = catch_unwind(AssertUnwindSafe(|| bench.save(Care::Lasting, Then::GoOn, &killed)));
         assert!(cut.is_err() && bench.saved().is_err(), "{at:?}: nothing is taken for a saved fleet");
-        assert_eq!(Vm::wake_detached(&bench.at("m1")).unwrap(), at == Step::Stopped, "{at:?}");
+        assert_eq!(Vm::wake_detached(&bench.at("m1")).unwrap(), at == SaveStep::Stopped, "{at:?}");
         assert_eq!(status(&mut bench.vm()), "running");
         bench.save(Care::Lasting, Then::GoOn, &|_| {}).unwrap();
         drop(bench.restore("copy").unwrap());
@@ -360,7 +360,7 @@ fn a_second_machine_at_one_cable_is_refused_by_name() {
     let bench = Bench::new();
     bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
     let at_the_same = || {
-        let place = Place { links: vec![bench.card("cable").link], ..bench.place("copy") };
+        let place = CopyPlace { links: vec![bench.card("cable").link], ..bench.place("copy") };
         bench.saved().unwrap().restore(&[place], Tie::Launcher)
     };
     let why = at_the_same().map(drop).unwrap_err().to_string();

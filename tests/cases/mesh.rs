@@ -14,7 +14,8 @@ use qemu::console::{Line, Mark};
 use qemu::deadline::Stopwatch;
 use qemu::machine::{Link, Mac};
 use qemu::network::{
-    Answer, Cable, Counters, Direction, Faults, Gateway, GatewaySetup, Held, Host, Network, Reason, Setup, StaticRoute,
+    Cable, Direction, DropReason, Faults, FrameCounters, Gateway, GatewaySetup, LeaseState, Network, OwnHost,
+    PortAnswer, Setup, StaticRoute,
 };
 use qemu::{Deadline, Vm};
 use serde_json::json;
@@ -87,7 +88,7 @@ const SILENTLY: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct Premises {
     gateway: Gateway,
-    outside: Host,
+    outside: OwnHost,
     /// The machines', then that of the second one's other uplink.
     cables: [Cable; 3],
     captures: [PathBuf; 2],
@@ -128,7 +129,7 @@ fn slow() -> Faults {
 }
 
 impl Premises {
-    fn new(t: &Context, lease_seconds: u32, held: Held) -> anyhow::Result<Self> {
+    fn new(t: &Context, lease_seconds: u32, held: LeaseState) -> anyhow::Result<Self> {
         let network = Network::start(0)?;
         let (segment, beside) = (network.segment(), network.segment());
         let gateway = segment.gateway(&router(200, site, lease_seconds)?)?;
@@ -172,7 +173,7 @@ fn router(number: u32, address: impl Fn(u8) -> Ipv4Addr, lease_seconds: u32) -> 
 
 impl Duo {
     fn new(t: &Context) -> anyhow::Result<Self> {
-        let premises = Premises::new(t, LEASE_SECONDS, Held::NotYet)?;
+        let premises = Premises::new(t, LEASE_SECONDS, LeaseState::NotYet)?;
         let owner = t.owner()?;
         let config =
             ["--level", "encrypted", "--node-name", NAMES[0], "--no-kubernetes", "--vpn-prefix", "10.0.0.0/24"];
@@ -203,7 +204,7 @@ impl Duo {
     /// The same, with addresses for so many seconds: a machine that comes back may have its own confirmed at once, or later.
     fn copy_leased(t: &Context, seconds: u32) -> anyhow::Result<Self> {
         let copy = t.copy::<()>(DUO, &Image::debug_of_environment()?)?;
-        let premises = Premises::new(t, seconds, Held::FromBefore)?;
+        let premises = Premises::new(t, seconds, LeaseState::FromBefore)?;
         let links = |name: &str, before: &[Link]| premises.links(name, before);
         let mut copied = copy.go_on(links, || premises.are_plugged_in())?;
         let mut vm = |name| anyhow::Ok(copied.remove(name).context("each machine comes back")?.vm);
@@ -311,7 +312,7 @@ impl Duo {
         Direction::BOTH.iter().for_each(|direction| self.premises.cables[cable].set_faults(*direction, faults));
     }
 
-    fn counters(&self, cable: usize) -> [Counters; 2] {
+    fn counters(&self, cable: usize) -> [FrameCounters; 2] {
         Direction::BOTH.map(|direction| self.premises.cables[cable].counters(direction))
     }
 
@@ -333,7 +334,7 @@ impl Duo {
 
     /// How many frames the second machine's cable has dropped in each direction because they are too large for it.
     fn too_large(&self) -> [u64; 2] {
-        self.counters(USUAL).map(|counters| counters.dropped.get(&Reason::Mtu).copied().unwrap_or_default())
+        self.counters(USUAL).map(|counters| counters.dropped.get(&DropReason::Mtu).copied().unwrap_or_default())
     }
 
     /// Waits until each machine says, from there on, that it has measured the narrow path; answers come one by one, and the largest
@@ -415,7 +416,7 @@ const PORTS: [u16; 3] = [model::ETCD_CLIENT_PORT, model::ETCD_PEER_PORT, model::
 fn listens(t: &Context) -> anyhow::Result<()> {
     let duo = Duo::copy(t)?;
     let public = duo.premises.outside.scan_tcp(PLACES[0], PORTS, t.within(20))?;
-    ensure!(public.ports(Answer::Closed) == PORTS, "{public:?}");
+    ensure!(public.ports(PortAnswer::Closed) == PORTS, "{public:?}");
     duo.saw(&PORTS)
 }
 
@@ -468,8 +469,8 @@ fn moved(t: &Context) -> anyhow::Result<()> {
     duo.set(USUAL, slow());
     duo.carry(t)?;
     // Its old address is somebody else's now, as far as the gateway knows.
-    duo.premises.gateway.reserve(Mac::numbered(99), PLACES[1], Held::FromBefore);
-    duo.premises.gateway.reserve(card(USUAL), site(31), Held::NotYet);
+    duo.premises.gateway.reserve(Mac::numbered(99), PLACES[1], LeaseState::FromBefore);
+    duo.premises.gateway.reserve(card(USUAL), site(31), LeaseState::NotYet);
     let has_moved = || duo.status(1).ok().filter(|status| has(status, "203.0.113.31/24 ("));
     let status = duo.machines[1].until(t.within(60), has_moved)?;
     ensure!(!has(&status, "203.0.113.21/24 ("), "{status:#?}");

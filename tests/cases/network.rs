@@ -12,7 +12,7 @@ use api::wire::FaultKind;
 use qemu::Vm;
 use qemu::console::Line;
 use qemu::machine::{Link, Mac};
-use qemu::network::{Answer, Cable, Host, Network, Report, Setup, StaticRoute};
+use qemu::network::{Cable, Network, OwnHost, PortAnswer, Report, Setup, StaticRoute};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -116,7 +116,7 @@ fn transit(t: &Context) -> anyhow::Result<()> {
     between.vm.until(t.within(20), routes)?;
     for far in between.ask_across(t)? {
         ensure!(
-            far.ports(Answer::Closed) == Between::ports().collect::<Vec<_>>(),
+            far.ports(PortAnswer::Closed) == Between::ports().collect::<Vec<_>>(),
             "it cannot be reached at all: {far:?}"
         );
     }
@@ -153,7 +153,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     ensure!(status.public_addresses.len() == 2, "{status:#?}");
     ensure!(status.last_error.contains(REFUSED), "{status:#?}");
     let answers = host.scan_tcp(MACHINE, [PUBLIC_API], t.within(20))?;
-    ensure!(answers.ports(Answer::Open) == [PUBLIC_API], "{answers:?}");
+    ensure!(answers.ports(PortAnswer::Open) == [PUBLIC_API], "{answers:?}");
     Ok(())
 }
 
@@ -161,9 +161,9 @@ fn refused(t: &Context) -> anyhow::Result<()> {
 #[derive(Debug)]
 pub(crate) struct Outside {
     /// The one that gives the machine its address, and asks much.
-    pub(crate) host: Host,
+    pub(crate) host: OwnHost,
     /// The host that asks a little meanwhile.
-    aside: Host,
+    aside: OwnHost,
     /// The machine's.
     pub(crate) cable: Cable,
 }
@@ -203,12 +203,16 @@ impl Outside {
             anyhow::Ok((tcp, self.host.probe_udp(MACHINE, ports, b"?", t.within(60))?))
         });
         let (few, (tcp, udp)) = (few?, all?);
-        ensure!(few.ports(Answer::Silent) == [WIREGUARD], "not closed by UDP: {:?}", few.ports(Answer::Silent));
-        let open = tcp.ports(Answer::Open);
+        ensure!(few.ports(PortAnswer::Silent) == [WIREGUARD], "not closed by UDP: {:?}", few.ports(PortAnswer::Silent));
+        let open = tcp.ports(PortAnswer::Open);
         t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", tcp.0.len()));
         ensure!(open == [PUBLIC_API], "open: {open:?}");
-        ensure!(PRIVATE.iter().all(|port| tcp.ports(Answer::Closed).contains(port)), "{:?}", tcp.ports(Answer::Silent));
-        ensure!(udp.ports(Answer::Open).is_empty(), "answers by UDP: {:?}", udp.ports(Answer::Open));
+        ensure!(
+            PRIVATE.iter().all(|port| tcp.ports(PortAnswer::Closed).contains(port)),
+            "{:?}",
+            tcp.ports(PortAnswer::Silent)
+        );
+        ensure!(udp.ports(PortAnswer::Open).is_empty(), "answers by UDP: {:?}", udp.ports(PortAnswer::Open));
         Ok(())
     }
 
@@ -226,7 +230,7 @@ impl Outside {
 
 /// Two networks with a host in each, and a machine with a card in both that forwards for its pods.
 struct Between {
-    hosts: [Host; 2],
+    hosts: [OwnHost; 2],
     vm: Vm,
     owner: Owner,
 }
@@ -253,14 +257,14 @@ impl Between {
     fn shows_public_api(&self, t: &Context) -> anyhow::Result<()> {
         for (host, machine) in self.hosts.iter().zip([MACHINE, OTHER_MACHINE]) {
             let near = host.scan_tcp(machine, Self::ports(), t.within(20))?;
-            ensure!(near.ports(Answer::Open) == [PUBLIC_API], "{near:?}");
+            ensure!(near.ports(PortAnswer::Open) == [PUBLIC_API], "{near:?}");
         }
         Ok(())
     }
 
     /// Answers that each host hears from the one in the other network.
     fn ask_across(&self, t: &Context) -> anyhow::Result<[Report; 2]> {
-        let ask = |host: &Host, far: Ipv4Addr| host.scan_tcp(far, Self::ports(), t.within(20));
+        let ask = |host: &OwnHost, far: Ipv4Addr| host.scan_tcp(far, Self::ports(), t.within(20));
         let (one, other) = both(|| ask(&self.hosts[0], OTHER_HOST), || ask(&self.hosts[1], HOST));
         Ok([one?, other?])
     }
@@ -299,7 +303,7 @@ fn wait_address(t: &Context, owner: &Owner, vm: &Vm, address: Ipv4Addr) -> anyho
 }
 
 /// A segment with a host, and a cable for a machine.
-fn segment(network: &Network, host: &Setup) -> anyhow::Result<(Host, Cable)> {
+fn segment(network: &Network, host: &Setup) -> anyhow::Result<(OwnHost, Cable)> {
     let segment = network.segment();
     Ok((segment.host(host)?, segment.cable()?))
 }

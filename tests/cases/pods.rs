@@ -3,7 +3,7 @@
 
 use crate::{Case, Context, FleetKind, Need, Refused, Starts, web_pod, wild_namespace, wild_pod, wild_profile};
 use anyhow::{Context as _, ensure};
-use qemu::network::Answer;
+use qemu::network::PortAnswer;
 use serde_json::{Value, json};
 
 use super::kube::{Cluster, NAME, POD};
@@ -141,7 +141,7 @@ fn behind(t: &Context) -> anyhow::Result<()> {
         cluster.outside.silent(t, behind.parse().context("an address")?, network::private())?;
     }
     let near = cluster.outside.host.scan_tcp(network::MACHINE, [8080, 10250], t.within(20))?;
-    ensure!(near.ports(Answer::Closed) == [8080, 10250], "the host still reaches the machine itself: {near:?}");
+    ensure!(near.ports(PortAnswer::Closed) == [8080, 10250], "the host still reaches the machine itself: {near:?}");
     Ok(())
 }
 

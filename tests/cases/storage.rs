@@ -10,7 +10,7 @@ use crate::{
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Data, Esp};
 use qemu::Vm;
-use qemu::machine::Tpm;
+use qemu::machine::EmulatedTpm;
 use qemu::qmp::BlockStats;
 
 pub(crate) const CASES: &[Case] = &[
@@ -159,7 +159,7 @@ fn other_headers(t: &Context) -> anyhow::Result<()> {
 fn other_secrets(t: &Context) -> anyhow::Result<()> {
     let Enrolled { one, two, .. } = Enrolled::of(t)?;
     let (mut elsewhere, disk) = one.copied(t, "one")?;
-    elsewhere.machine().tpm = Some(Tpm { state: t.dir().join("other-tpm") });
+    elsewhere.machine().tpm = Some(EmulatedTpm { state: t.dir().join("other-tpm") });
     stays(t, &mut elsewhere.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")?;
     // So is the ESP of another machine.
     let (other_plan, other) = two.copied(t, "two")?;

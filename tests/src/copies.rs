@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use qemu::machine::{Clock, Link};
 use qemu::run::{Paused, Tie};
-use qemu::saved::{Care, Place, Saved, Saving, Then, save};
+use qemu::saved::{Care, CopyPlace, SaveRequest, SavedFleet, Then, save};
 use qemu::{Deadline, Vm};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ pub struct Copy<T> {
     pub owner: Owner,
     /// Another clock on the boards of its machines, where a case wants one.
     pub clock: Option<Clock>,
-    saved: Saved<T>,
+    saved: SavedFleet<T>,
     image: Image,
     dir: PathBuf,
 }
@@ -81,7 +81,7 @@ pub fn save_in<T: Serialize>(
     fs::create_dir_all(parent).context("make the folder of fleets")?;
     keep_owner(owner, folder)?;
     let care = Care::ThisRun;
-    let saving = Saving { image: image.root_hash(), made_by: "tests", care, then: Then::Stand, more };
+    let saving = SaveRequest { image: image.root_hash(), made_by: "tests", care, then: Then::Stand, more };
     Ok(save(folder, machines, saving, &|_| {})?)
 }
 
@@ -91,7 +91,7 @@ impl<T: DeserializeOwned + Clone> Copy<T> {
     /// # Errors
     /// When it was saved of another image, or a file cannot be read.
     pub fn of(folder: &Path, image: &Image, dir: &Path) -> anyhow::Result<Self> {
-        let saved = Saved::open(folder)?;
+        let saved = SavedFleet::open(folder)?;
         saved.is_of(image.root_hash())?;
         let (owner, more) = (owner_of(folder, dir)?, T::clone(saved.more()));
         let (image, dir) = (image.clone(), dir.to_owned());
@@ -113,16 +113,16 @@ impl<T> Copy<T> {
         let place = |(name, machine): (&str, &qemu::Machine)| {
             let before: Vec<Link> = machine.nics.iter().map(|nic| nic.link.clone()).collect();
             let (title, dir) = (name.to_owned(), self.dir.join(name));
-            Place { name: name.to_owned(), title, dir, links: links(name, &before), clock: self.clock }
+            CopyPlace { name: name.to_owned(), title, dir, links: links(name, &before), clock: self.clock }
         };
-        let places: Vec<Place> = self.saved.machines().map(place).collect();
+        let places: Vec<CopyPlace> = self.saved.machines().map(place).collect();
         let paused = self.saved.restore(&places, Tie::Launcher).context("restore a fleet")?;
         if let Some(first) = paused.first() {
             // A case that needs a cable sees that it is not there.
             let _plugged = first.until(Deadline::after(PLUGS), || plugged_in().then_some(()));
         }
         self.saved.lies_long_enough(&paused);
-        let machines = places.into_iter().zip(paused).map(|(place, paused): (Place, Paused)| {
+        let machines = places.into_iter().zip(paused).map(|(place, paused): (CopyPlace, Paused)| {
             let vm = paused.go_on().with_context(|| format!("`{}` does not go on", place.name))?;
             let machine = vm.machine().context("a machine that was just started is known")?.clone();
             let plan = Plan::of(machine, &self.image, place.dir);

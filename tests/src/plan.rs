@@ -9,8 +9,8 @@ use anyhow::{Context as _, bail};
 use model::PUBLIC_API_PORT;
 use qemu::Vm;
 use qemu::machine::{
-    Boot, Cache, Clock, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Screen, Tpm,
-    Watchdog,
+    Boot, Cache, Clock, Content, Disk, EmulatedTpm, Firmware, Forward, FwCfg, GraphicsCard, Link, Mac, Machine, Nic,
+    OnReset, Watchdog,
 };
 use qemu::run::Tie;
 
@@ -85,7 +85,8 @@ impl Plan {
     /// Boots by UEFI, with a screen to draw on.
     #[must_use]
     pub fn screen(mut self) -> Self {
-        self.machine.boot = Boot::Uefi(Firmware { screen: Screen::Vga, ..Firmware::debian(self.dir.join("vars.fd")) });
+        self.machine.boot =
+            Boot::Uefi(Firmware { screen: GraphicsCard::Vga, ..Firmware::debian(self.dir.join("vars.fd")) });
         self
     }
 
@@ -137,7 +138,7 @@ impl Plan {
         let from = std::mem::replace(path, dir.join("disk.img"));
         ::image::disk::copy(&from, path, None).context("copy the machine's disk")?;
         let disk = RawDisk::new(path.clone());
-        if let Some(Tpm { state }) = &mut machine.tpm {
+        if let Some(EmulatedTpm { state }) = &mut machine.tpm {
             let from = std::mem::replace(state, tpm);
             for entry in fs::read_dir(from).context("list the TPM's state")? {
                 let entry = entry.context("list the TPM's state")?;
@@ -194,7 +195,7 @@ impl Plan {
     /// A TPM, new at the first start.
     #[must_use]
     pub fn tpm(mut self) -> Self {
-        self.machine.tpm = Some(Tpm { state: self.dir.join("tpm") });
+        self.machine.tpm = Some(EmulatedTpm { state: self.dir.join("tpm") });
         self
     }
 

@@ -18,7 +18,7 @@ use libtest_mimic::{Completion, Failed};
 use qemu::Vm;
 use qemu::deadline::Stopwatch;
 use qemu::host::{self, Acceleration, Requirement};
-use qemu::network::control::detached::Detached;
+use qemu::network::control::detached::NetworkProcess;
 
 use crate::context::Context;
 use crate::image::Image;
@@ -251,7 +251,7 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
         Vm::end_detached(&machine).context("end a machine that an earlier run left")?;
     }
     for cluster in entries(dir).iter().flat_map(clusters) {
-        Detached::end(&cluster.join("network")).context("end a network that an earlier run left")?;
+        NetworkProcess::end(&cluster.join("network")).context("end a network that an earlier run left")?;
     }
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove old artefacts"),

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 use qemu::machine::Mac;
-use qemu::network::{Cable, Host, Network, Segment, Setup};
+use qemu::network::{Cable, Network, OwnHost, Segment, Setup};
 
 use crate::{Context, Plan};
 
@@ -16,7 +16,7 @@ const MOST_MACHINES: u8 = 100;
 #[derive(Debug)]
 pub struct Site {
     segment: Segment,
-    host: Host,
+    host: OwnHost,
     cables: Vec<Cable>,
 }
 
@@ -41,7 +41,7 @@ impl Site {
 
     /// The host that gives the addresses.
     #[must_use]
-    pub fn host(&self) -> &Host {
+    pub fn host(&self) -> &OwnHost {
         &self.host
     }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::counters::Counters;
+use super::counters::FrameCounters;
 use super::fault::Faults;
 use super::proxy_word::{self, ProxyWord};
 use crate::machine::Mac;
@@ -37,7 +37,7 @@ const BEFORE_FIRST: u8 = 14;
 /// Question to the process of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Question {
+pub enum NetworkQuestion {
     /// Give this machine a cable, an address, a name and a port of the host's loopback; it is no error that it has them.
     Attach(Attach),
     /// Set what is wrong with its cable.
@@ -81,9 +81,9 @@ pub struct Attach {
 /// Answer of the process of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub enum Answer {
+pub enum NetworkAnswer {
     /// The machine is attached.
-    Attached(Attached),
+    Attached(Attachment),
     /// Programs may.
     Proxy(Proxy),
     /// All is as was asked for.
@@ -93,7 +93,7 @@ pub enum Answer {
         /// Chance follows from it.
         seed: u64,
         /// The machines.
-        machines: Vec<Machine>,
+        machines: Vec<AttachedMachine>,
     },
     /// The wish cannot be met, and nothing was changed.
     Refused {
@@ -105,7 +105,7 @@ pub enum Answer {
 /// Where an attached machine is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Attached {
+pub struct Attachment {
     /// The socket that QEMU is to listen on.
     pub socket: PathBuf,
     /// Where the host's loopback leads to its port.
@@ -134,7 +134,7 @@ impl Proxy {
 /// A machine as the network sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct AttachedMachine {
     /// Name of the machine.
     pub name: String,
     /// The address that is kept for it.
@@ -158,7 +158,7 @@ pub struct Lane {
     /// Faults that frames meet on it.
     pub faults: Faults,
     /// Counts of its frames, by what became of them.
-    pub counters: Counters,
+    pub counters: FrameCounters,
 }
 
 /// Direction of a cable, as the machine at its end sees it.
@@ -179,7 +179,7 @@ pub enum BadLine {
 ///
 /// # Errors
 /// [`BadLine`]
-pub fn question(line: &[u8]) -> Result<Question, BadLine> {
+pub fn question(line: &[u8]) -> Result<NetworkQuestion, BadLine> {
     read(line, LONGEST_QUESTION)
 }
 
@@ -187,7 +187,7 @@ pub fn question(line: &[u8]) -> Result<Question, BadLine> {
 ///
 /// # Errors
 /// [`BadLine`]
-pub fn answer(line: &[u8]) -> Result<Answer, BadLine> {
+pub fn answer(line: &[u8]) -> Result<NetworkAnswer, BadLine> {
     read(line, LONGEST_ANSWER)
 }
 
@@ -240,17 +240,17 @@ mod tests {
         };
         let attach = Attach { name: "m1".into(), number: 1, port: 7836, host_port: Some(40_001), runs: false };
         for said in [
-            Question::Attach(attach),
-            Question::SetFaults { name: "m2".into(), direction: Some(Direction::Sent), faults },
-            Question::Capture { name: "m2".into(), file: None },
-            Question::Proxy {},
-            Question::Status {},
+            NetworkQuestion::Attach(attach),
+            NetworkQuestion::SetFaults { name: "m2".into(), direction: Some(Direction::Sent), faults },
+            NetworkQuestion::Capture { name: "m2".into(), file: None },
+            NetworkQuestion::Proxy {},
+            NetworkQuestion::Status {},
         ] {
             assert_eq!(question(&line(&said).unwrap()).unwrap(), said);
         }
-        let lane = Lane { faults, counters: Counters::default() };
+        let lane = Lane { faults, counters: FrameCounters::default() };
         let forward = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40_001);
-        let machine = Machine {
+        let machine = AttachedMachine {
             name: "m1".into(),
             address: address(1).unwrap(),
             is_plugged_in: true,
@@ -260,11 +260,11 @@ mod tests {
             received: lane,
         };
         for said in [
-            Answer::Attached(Attached { socket: "/s/m1.cable".into(), forward }),
-            Answer::Proxy(Proxy { address: forward, word: ProxyWord::draw().unwrap() }),
-            Answer::Done {},
-            Answer::Status { seed: u64::MAX, machines: vec![machine] },
-            Answer::Refused { why: "no".into() },
+            NetworkAnswer::Attached(Attachment { socket: "/s/m1.cable".into(), forward }),
+            NetworkAnswer::Proxy(Proxy { address: forward, word: ProxyWord::draw().unwrap() }),
+            NetworkAnswer::Done {},
+            NetworkAnswer::Status { seed: u64::MAX, machines: vec![machine] },
+            NetworkAnswer::Refused { why: "no".into() },
         ] {
             assert_eq!(answer(&line(&said).unwrap()).unwrap(), said);
         }
@@ -298,20 +298,20 @@ mod tests {
     /// Proves: S9
     #[test]
     fn the_longest_status_fits_an_answer() {
-        let mut counters = Counters {
+        let mut counters = FrameCounters {
             taken: u64::MAX,
             duplicated: u64::MAX,
             delivered: u64::MAX,
             held: u64::MAX,
-            ..Counters::default()
+            ..FrameCounters::default()
         };
-        counters.dropped = crate::network::Reason::ALL.into_iter().map(|reason| (reason, u64::MAX)).collect();
+        counters.dropped = crate::network::DropReason::ALL.into_iter().map(|reason| (reason, u64::MAX)).collect();
         let most = Duration::from_secs(60);
         let all = Chance::per_million(1_000_000).unwrap();
         let (cable, rate, mtu) = (Cut::Whole, Some(u64::MAX), Some(u16::MAX));
         let faults = Faults { cable, loss: all, duplicate: all, reorder: all, delay: most, jitter: most, rate, mtu };
         let lane = Lane { faults, counters };
-        let machine = Machine {
+        let machine = AttachedMachine {
             name: "m".repeat(63),
             address: Ipv4Addr::new(100, 100, 200, 200),
             is_plugged_in: false,
@@ -321,14 +321,14 @@ mod tests {
             received: lane,
         };
         let machines = vec![machine; MOST_MACHINES.into()];
-        let status = Answer::Status { seed: u64::MAX, machines };
+        let status = NetworkAnswer::Status { seed: u64::MAX, machines };
         assert!(answer(&line(&status).unwrap()).is_ok());
     }
 
     #[test]
     fn a_path_that_cannot_be_said_is_told_and_does_no_harm() {
         let file = Some(PathBuf::from(OsString::from_vec(vec![b'/', 0xff])));
-        assert!(matches!(line(&Question::Capture { name: "m1".into(), file }), Err(BadLine::Meaningless(_))));
+        assert!(matches!(line(&NetworkQuestion::Capture { name: "m1".into(), file }), Err(BadLine::Meaningless(_))));
     }
 
     #[test]

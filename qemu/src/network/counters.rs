@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Why a frame went no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Reason {
+pub enum DropReason {
     /// The frame has no whole Ethernet header.
     Runt,
     /// The cable's end is not plugged in.
@@ -33,7 +33,7 @@ pub enum Reason {
     Alone,
 }
 
-impl Reason {
+impl DropReason {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Runt,
@@ -53,7 +53,7 @@ impl Reason {
 /// Frames by what became of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Counters {
+pub struct FrameCounters {
     /// Put on the cable.
     pub taken: u64,
     /// Made from one that was taken.
@@ -61,13 +61,13 @@ pub struct Counters {
     /// Arrived: at the cable's end, or through the switch at one port or more.
     pub delivered: u64,
     /// Went no further.
-    pub dropped: BTreeMap<Reason, u64>,
+    pub dropped: BTreeMap<DropReason, u64>,
     /// Still on the cable, or before a machine that has not taken them yet.
     pub held: u64,
 }
 
-impl Counters {
-    pub(super) fn drop(&mut self, reason: Reason, frames: usize) {
+impl FrameCounters {
+    pub(super) fn drop(&mut self, reason: DropReason, frames: usize) {
         if frames > 0 {
             *self.dropped.entry(reason).or_default() += frames as u64;
         }

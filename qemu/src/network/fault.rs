@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::counters::{Counters, Reason};
+use super::counters::{DropReason, FrameCounters};
 use super::frame::{Frame, HEADER};
 
 /// Faults of one direction of a cable. The default is a good cable: no delay, no loss, no end of its rate.
@@ -147,28 +147,28 @@ impl Line {
 
     /// From now on it has these faults. What is on its way arrives as it was going to, and may be overtaken by what is
     /// sent over a cable that has become shorter; only a cut loses it.
-    pub(super) fn set_faults(&mut self, faults: Faults, counters: &mut Counters) {
+    pub(super) fn set_faults(&mut self, faults: Faults, counters: &mut FrameCounters) {
         self.faults = faults;
         (self.free_at, self.last_arrival) = (Duration::ZERO, Duration::ZERO);
         if faults.cable == Cut::Cut {
-            counters.drop(Reason::Cut, self.on_the_way.len());
+            counters.drop(DropReason::Cut, self.on_the_way.len());
             self.on_the_way.clear();
             self.bytes = 0;
         }
     }
 
     /// Puts a frame on the cable.
-    pub(super) fn send(&mut self, frame: &Frame, now: Duration, counters: &mut Counters) {
+    pub(super) fn send(&mut self, frame: &Frame, now: Duration, counters: &mut FrameCounters) {
         counters.taken += 1;
         let too_long = self.faults.mtu.is_some_and(|mtu| frame.bytes().len() > HEADER + usize::from(mtu));
         if self.faults.cable == Cut::Cut {
-            return counters.drop(Reason::Cut, 1);
+            return counters.drop(DropReason::Cut, 1);
         }
         if too_long {
-            return counters.drop(Reason::Mtu, 1);
+            return counters.drop(DropReason::Mtu, 1);
         }
         if self.random.happens(self.faults.loss) {
-            return counters.drop(Reason::Loss, 1);
+            return counters.drop(DropReason::Loss, 1);
         }
         self.hold(frame.clone(), now, counters);
         if self.random.happens(self.faults.duplicate) {
@@ -195,14 +195,14 @@ impl Line {
         self.on_the_way.len()
     }
 
-    fn hold(&mut self, frame: Frame, now: Duration, counters: &mut Counters) {
+    fn hold(&mut self, frame: Frame, now: Duration, counters: &mut FrameCounters) {
         let length = frame.bytes().len();
         if self.bytes + length > ON_THE_WAY {
-            return counters.drop(Reason::Full, 1);
+            return counters.drop(DropReason::Full, 1);
         }
         let begins = self.free_at.max(now);
         if begins > now + LONGEST_WAIT {
-            return counters.drop(Reason::Rate, 1);
+            return counters.drop(DropReason::Rate, 1);
         }
         self.free_at = begins + self.faults.rate.map_or(Duration::ZERO, |rate| time_of(length, rate));
         let mut arrival = self.free_at + self.faults.delay + self.random.up_to(self.faults.jitter);

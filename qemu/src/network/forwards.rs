@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::gateway::{Connection, Gateway, Incoming, Target};
+use super::gateway::{Connection, Gateway, GatewayTarget, Incoming};
 use super::proxy::{Caller, Progress};
 use super::proxy_word::ProxyWord;
 use super::switch::Port;
@@ -38,7 +38,7 @@ struct Door {
 #[derive(Debug)]
 enum Leads {
     /// To this port.
-    To(Target, u16),
+    To(GatewayTarget, u16),
     /// To where somebody says who knows this.
     Anywhere(ProxyWord),
 }
@@ -84,7 +84,13 @@ enum Carried {
 
 impl Forwards {
     /// Listens on the loopback. Port 0 is any that is free.
-    pub(super) fn add(&mut self, host: u16, gateway: Port, target: Target, port: u16) -> io::Result<SocketAddrV4> {
+    pub(super) fn add(
+        &mut self,
+        host: u16,
+        gateway: Port,
+        target: GatewayTarget,
+        port: u16,
+    ) -> io::Result<SocketAddrV4> {
         self.listen(host, gateway, Leads::To(target, port))
     }
 
@@ -309,7 +315,7 @@ mod tests {
             lease_seconds: 60,
         };
         let leg = gateway.add(&setup, Stopwatch::start().began()).unwrap();
-        let taken = gateway.open(leg, Target::Address(machine), 7836).unwrap();
+        let taken = gateway.open(leg, GatewayTarget::Address(machine), 7836).unwrap();
         forwards.streams.push(Stream::new(socket.try_clone().unwrap(), taken));
         assert!(is_open(&forwards), "one place is left");
         forwards.callers.push(caller());

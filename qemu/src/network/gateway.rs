@@ -24,7 +24,7 @@ use smoltcp::wire::{
 };
 
 use super::frame::{Frame, HEADER};
-use super::leases::{Held as LeaseHeld, Leases};
+use super::leases::{LeaseState, Leases};
 use super::names;
 use super::wire::{Wire, instant};
 use crate::machine::Mac;
@@ -61,7 +61,7 @@ pub enum BadGateway {
 
 /// To whom a connection goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum GatewayTarget {
     /// The machine with this network card, at the address that it holds by then.
     Card(Mac),
     /// This address of the segment.
@@ -178,13 +178,13 @@ impl Gateway {
     }
 
     /// From now on this address of the segment is for that card alone.
-    pub(super) fn reserve(&mut self, leg: LegId, card: Mac, address: Ipv4Addr, held: LeaseHeld, now: Duration) {
+    pub(super) fn reserve(&mut self, leg: LegId, card: Mac, address: Ipv4Addr, held: LeaseState, now: Duration) {
         let leg = &mut self.legs[leg.0];
         leg.leases.reserve(card, address, held, now);
         match held {
-            LeaseHeld::NotYet => {}
+            LeaseState::NotYet => {}
             // Of several at once the stack would ask for one a second (smoltcp's `SILENT_TIME`).
-            LeaseHeld::FromBefore => leg.is_at(address, card),
+            LeaseState::FromBefore => leg.is_at(address, card),
         }
     }
 
@@ -267,11 +267,11 @@ impl Gateway {
     }
 
     /// Begins a connection to a port of a machine of that segment; none when it is not known where the machine is.
-    pub(super) fn open(&mut self, id: LegId, target: Target, port: u16) -> Option<Connection> {
+    pub(super) fn open(&mut self, id: LegId, target: GatewayTarget, port: u16) -> Option<Connection> {
         let leg = &mut self.legs[id.0];
         let address = match target {
-            Target::Card(card) => leg.leases.of(card)?,
-            Target::Address(address) => Some(address).filter(|address| leg.is_near(*address))?,
+            GatewayTarget::Card(card) => leg.leases.of(card)?,
+            GatewayTarget::Address(address) => Some(address).filter(|address| leg.is_near(*address))?,
         };
         let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER]);
         let mut socket = tcp::Socket::new(buffer(), buffer());

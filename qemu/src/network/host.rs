@@ -18,7 +18,7 @@ use smoltcp::wire::{
 
 use super::frame::Frame;
 use super::leases::Leases;
-use super::scan::{Answer, CAUGHT_UP, Next, Question, Report, Scan};
+use super::scan::{CAUGHT_UP, Next, PortAnswer, PortQuestion, Report, Scan};
 use super::wire::{OUTGOING, Wire, instant};
 use crate::machine::Mac;
 use barrier::Part;
@@ -254,8 +254,8 @@ impl Station {
     fn put_questions(&mut self, scan: &mut Scan) {
         let Some(source) = self.interface.get_source_address_ipv4(&scan.target) else { return };
         let handle = match scan.question {
-            Question::Tcp => self.probes[0],
-            Question::Udp(_) => self.probes[1],
+            PortQuestion::Tcp => self.probes[0],
+            PortQuestion::Udp(_) => self.probes[1],
         };
         while self.raw(handle).can_send()
             && self.raw(handle).send_queue() < QUEUED
@@ -263,8 +263,8 @@ impl Station {
         {
             let Some(port) = scan.ask() else { return };
             let packet = match &scan.question {
-                Question::Tcp => tcp(source, scan.target, &probe(port, TcpControl::Syn, SEQUENCE)),
-                Question::Udp(payload) => udp(source, scan.target, port, payload),
+                PortQuestion::Tcp => tcp(source, scan.target, &probe(port, TcpControl::Syn, SEQUENCE)),
+                PortQuestion::Udp(payload) => udp(source, scan.target, port, payload),
             };
             // There was room, and the packet is shorter than the buffer.
             let sent = self.raw(handle).send_slice(&packet);
@@ -300,8 +300,8 @@ impl Station {
         let Some(running) = &mut self.scan else { return };
         let Heard { from, protocol, port, answer, half_open } = heard;
         let asked = match running.scan.question {
-            Question::Tcp => IpProtocol::Tcp,
-            Question::Udp(_) => IpProtocol::Udp,
+            PortQuestion::Tcp => IpProtocol::Tcp,
+            PortQuestion::Udp(_) => IpProtocol::Udp,
         };
         // What an earlier scan asked by the other protocol may be answered late.
         if from != running.scan.target || protocol != asked {
@@ -361,7 +361,7 @@ struct Heard {
     from: Ipv4Addr,
     protocol: IpProtocol,
     port: u16,
-    answer: Answer,
+    answer: PortAnswer,
     /// Own address of the probe whose TCP connection is half open now.
     half_open: Option<Ipv4Addr>,
 }
@@ -378,8 +378,8 @@ fn hear(packet: &[u8]) -> Option<Heard> {
             let port = tcp.src_port();
             let heard = |answer, half_open| Heard { from, protocol: IpProtocol::Tcp, port, answer, half_open };
             match (ours && tcp.verify_checksum(&from.into(), &to.into()), tcp.syn(), tcp.rst()) {
-                (true, true, false) => Some(heard(Answer::Open, Some(to))),
-                (true, _, true) => Some(heard(Answer::Closed, None)),
+                (true, true, false) => Some(heard(PortAnswer::Open, Some(to))),
+                (true, _, true) => Some(heard(PortAnswer::Closed, None)),
                 (true, false, false) | (false, _, _) => None,
             }
         }
@@ -387,7 +387,7 @@ fn hear(packet: &[u8]) -> Option<Heard> {
             let udp = UdpPacket::new_checked(ip.payload()).ok()?;
             let ours = udp.dst_port() == SOURCE_PORT;
             let (protocol, port) = (IpProtocol::Udp, udp.src_port());
-            ours.then_some(Heard { from, protocol, port, answer: Answer::Open, half_open: None })
+            ours.then_some(Heard { from, protocol, port, answer: PortAnswer::Open, half_open: None })
         }
         IpProtocol::Icmp => {
             let icmp = Icmpv4Packet::new_checked(ip.payload()).ok()?;
@@ -402,7 +402,7 @@ fn hear(packet: &[u8]) -> Option<Heard> {
             let (port, _) = rest.split_first_chunk::<2>()?;
             let ours = u16::from_be_bytes(*source) == SOURCE_PORT;
             let (from, protocol, port) = (header.dst_addr, header.next_header, u16::from_be_bytes(*port));
-            ours.then_some(Heard { from, protocol, port, answer: Answer::Unreachable, half_open: None })
+            ours.then_some(Heard { from, protocol, port, answer: PortAnswer::Unreachable, half_open: None })
         }
         _ => None,
     }

@@ -20,7 +20,7 @@ pub(super) struct Leases {
 
 /// Whether a card has its address already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum LeaseState {
     /// The card will ask for its address.
     NotYet,
     /// An earlier network gave it.
@@ -54,11 +54,11 @@ impl Leases {
     }
 
     /// From now on this address is for that card alone.
-    pub(super) fn reserve(&mut self, mac: Mac, address: Ipv4Addr, held: Held, now: Duration) {
+    pub(super) fn reserve(&mut self, mac: Mac, address: Ipv4Addr, held: LeaseState, now: Duration) {
         self.server.reserve(address, dhcp::Mac(mac.0));
         match held {
-            Held::NotYet => {}
-            Held::FromBefore => self.remember(mac, address, now),
+            LeaseState::NotYet => {}
+            LeaseState::FromBefore => self.remember(mac, address, now),
         }
     }
 
@@ -136,8 +136,8 @@ mod tests {
     fn a_card_with_an_earlier_address_is_known_and_a_new_awaited() {
         let mut leases = leases();
         let (other, second) = (Mac::numbered(8), Ipv4Addr::new(192, 168, 7, 101));
-        leases.reserve(CARD, FIRST, Held::FromBefore, Duration::ZERO);
-        leases.reserve(other, second, Held::NotYet, Duration::ZERO);
+        leases.reserve(CARD, FIRST, LeaseState::FromBefore, Duration::ZERO);
+        leases.reserve(other, second, LeaseState::NotYet, Duration::ZERO);
         assert_eq!((leases.of(CARD), leases.of(other)), (Some(FIRST), None));
     }
 

@@ -5,9 +5,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::gateway::{Connection, Gateway, Incoming, Target};
+use super::gateway::{Connection, Gateway, GatewayTarget, Incoming};
 use super::proxy_word::ProxyWord;
-use super::socks::{self, Code, Destination, Heard, Stage};
+use super::socks::{self, Code, Heard, SocksDestination, Stage};
 use super::switch::Port;
 use super::wiring::Wiring;
 
@@ -103,8 +103,8 @@ impl Caller {
                 Heard::Connect(length, destination, port) => {
                     self.said.drain(..length);
                     let target = match destination {
-                        Destination::Address(address) => Some(Target::Address(address)),
-                        Destination::Name(name) => wiring.named(&name).map(Target::Card),
+                        SocksDestination::Address(address) => Some(GatewayTarget::Address(address)),
+                        SocksDestination::Name(name) => wiring.named(&name).map(GatewayTarget::Card),
                     };
                     self.opens = target.and_then(|target| wiring.open(self.gateway, target, port));
                     if self.opens.is_none() {

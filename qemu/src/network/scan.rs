@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Question that is asked of every port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum PortQuestion {
     /// A TCP connection (its SYN; one that is granted is reset at once).
     Tcp,
     /// A UDP datagram with this payload.
@@ -25,7 +25,7 @@ pub enum Question {
 
 /// Answer of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum PortAnswer {
     /// TCP: the connection is granted. UDP: something came back.
     Open,
     /// TCP: reset.
@@ -38,19 +38,19 @@ pub enum Answer {
 
 /// Answers of all ports of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report(pub BTreeMap<u16, Answer>);
+pub struct Report(pub BTreeMap<u16, PortAnswer>);
 
 impl Report {
     /// Ports with this answer.
     #[must_use]
-    pub fn ports(&self, answer: Answer) -> Vec<u16> {
+    pub fn ports(&self, answer: PortAnswer) -> Vec<u16> {
         self.0.iter().filter(|row| *row.1 == answer).map(|row| *row.0).collect()
     }
 
     /// Ports that gave any answer at all.
     #[must_use]
     pub fn answered(&self) -> Vec<u16> {
-        self.0.iter().filter(|row| *row.1 != Answer::Silent).map(|row| *row.0).collect()
+        self.0.iter().filter(|row| *row.1 != PortAnswer::Silent).map(|row| *row.0).collect()
     }
 }
 
@@ -70,14 +70,14 @@ pub(super) const CAUGHT_UP: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(super) struct Scan {
-    pub(super) question: Question,
+    pub(super) question: PortQuestion,
     pub(super) target: Ipv4Addr,
     /// Behind the barrier of this round, for answers that are on their way; the next round's is twice as long.
     pause: Duration,
     round: u8,
     to_ask: VecDeque<u16>,
     stage: Stage,
-    answers: BTreeMap<u16, Answer>,
+    answers: BTreeMap<u16, PortAnswer>,
 }
 
 /// How far a round is.
@@ -107,12 +107,12 @@ pub(super) enum Next {
 impl Scan {
     /// `pause`: after the first round, for what it asked to be answered.
     pub(super) fn new(
-        question: Question,
+        question: PortQuestion,
         target: Ipv4Addr,
         ports: impl IntoIterator<Item = u16>,
         pause: Duration,
     ) -> Self {
-        let answers: BTreeMap<u16, Answer> = ports.into_iter().map(|port| (port, Answer::Silent)).collect();
+        let answers: BTreeMap<u16, PortAnswer> = ports.into_iter().map(|port| (port, PortAnswer::Silent)).collect();
         let to_ask = answers.keys().copied().collect();
         Self { question, target, pause, round: 1, to_ask, stage: Stage::Asking, answers }
     }
@@ -123,9 +123,9 @@ impl Scan {
     }
 
     /// Notes an answer; the first one counts. Whether the port was asked for at all.
-    pub(super) fn answered(&mut self, port: u16, answer: Answer) -> bool {
+    pub(super) fn answered(&mut self, port: u16, answer: PortAnswer) -> bool {
         let Some(known) = self.answers.get_mut(&port) else { return false };
-        if *known == Answer::Silent {
+        if *known == PortAnswer::Silent {
             *known = answer;
         }
         true
@@ -150,7 +150,7 @@ impl Scan {
         if matches!(self.stage, Stage::Asking) && !(sent && self.to_ask.is_empty()) {
             return Next::Wait;
         }
-        let silent = self.answers.iter().filter(|row| *row.1 == Answer::Silent).map(|row| *row.0);
+        let silent = self.answers.iter().filter(|row| *row.1 == PortAnswer::Silent).map(|row| *row.0);
         let silent: VecDeque<u16> = silent.collect();
         if silent.is_empty() {
             return Next::Over(Report(std::mem::take(&mut self.answers)));
@@ -196,7 +196,7 @@ mod tests {
     const PAUSE: Duration = Duration::from_secs(1);
 
     fn scan(ports: impl IntoIterator<Item = u16>) -> Scan {
-        Scan::new(Question::Tcp, Ipv4Addr::LOCALHOST, ports, PAUSE)
+        Scan::new(PortQuestion::Tcp, Ipv4Addr::LOCALHOST, ports, PAUSE)
     }
 
     fn drain(scan: &mut Scan) -> Vec<u16> {
@@ -229,15 +229,15 @@ mod tests {
         scan.caught_up(Duration::ZERO);
         assert_eq!(scan.poll(true, Duration::ZERO), Next::Wait);
         assert_eq!(scan.poll_timeout(), Some(PAUSE));
-        assert!(scan.answered(2, Answer::Open));
-        assert!(scan.answered(2, Answer::Closed), "known, and too late to count");
-        assert!(!scan.answered(9, Answer::Open));
+        assert!(scan.answered(2, PortAnswer::Open));
+        assert!(scan.answered(2, PortAnswer::Closed), "known, and too late to count");
+        assert!(!scan.answered(9, PortAnswer::Open));
         assert_eq!(scan.poll(true, PAUSE), Next::Wait);
         assert_eq!(drain(&mut scan), [1, 3]);
-        scan.answered(3, Answer::Closed);
+        scan.answered(3, PortAnswer::Closed);
         let report = pass(&mut scan, PAUSE);
-        assert_eq!(report.ports(Answer::Silent), [1]);
-        assert_eq!(report.ports(Answer::Open), [2]);
+        assert_eq!(report.ports(PortAnswer::Silent), [1]);
+        assert_eq!(report.ports(PortAnswer::Open), [2]);
         assert_eq!(report.answered(), [2, 3]);
     }
 
@@ -274,9 +274,9 @@ mod tests {
     fn it_ends_early_when_all_have_answered() {
         let mut scan = scan([80]);
         drain(&mut scan);
-        scan.answered(80, Answer::Unreachable);
+        scan.answered(80, PortAnswer::Unreachable);
         let over = scan.poll(true, Duration::ZERO);
-        assert_eq!(over, Next::Over(Report([(80, Answer::Unreachable)].into())), "no barrier is needed");
+        assert_eq!(over, Next::Over(Report([(80, PortAnswer::Unreachable)].into())), "no barrier is needed");
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         let mut scan = scan([80]);
         drain(&mut scan);
         assert_eq!(scan.poll(true, Duration::ZERO), Next::AskBarrier);
-        scan.answered(80, Answer::Closed);
-        assert_eq!(scan.poll(true, CAUGHT_UP), Next::Over(Report([(80, Answer::Closed)].into())));
+        scan.answered(80, PortAnswer::Closed);
+        assert_eq!(scan.poll(true, CAUGHT_UP), Next::Over(Report([(80, PortAnswer::Closed)].into())));
     }
 }

@@ -45,7 +45,7 @@ pub enum Heard {
     /// A user and a password, in so many bytes: to be answered with [`password_answer`].
     Password(usize, Vec<u8>, Vec<u8>),
     /// Where it wants to go, in so many bytes.
-    Connect(usize, Destination, u16),
+    Connect(usize, SocksDestination, u16),
     /// A request that is not met here: to be answered with these, and that is all.
     Refused(Vec<u8>),
     /// Another protocol.
@@ -54,7 +54,7 @@ pub enum Heard {
 
 /// Destination that a program asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Destination {
+pub enum SocksDestination {
     /// An address.
     Address(Ipv4Addr),
     /// The name of a machine, in small letters.
@@ -126,11 +126,11 @@ fn password(said: &[u8]) -> Option<Heard> {
 fn request(said: &[u8]) -> Option<Heard> {
     let [_, command, _, kind, rest @ ..] = said else { return None };
     let (destination, length) = match *kind {
-        IPV4 => (Destination::Address(Ipv4Addr::from(*rest.first_chunk::<4>()?)), 4),
+        IPV4 => (SocksDestination::Address(Ipv4Addr::from(*rest.first_chunk::<4>()?)), 4),
         NAME => {
             let length = usize::from(*rest.first()?);
             let name = String::from_utf8_lossy(rest.get(1..=length)?).to_ascii_lowercase();
-            (Destination::Name(name), 1 + length)
+            (SocksDestination::Name(name), 1 + length)
         }
         IPV6 => return Some(Heard::Refused(answer(Code::NoSuchKind).to_vec())),
         _ => return Some(Heard::Nonsense),
@@ -164,9 +164,9 @@ mod tests {
         assert_eq!(hear(Stage::Password, b"\x01\x05cairn\x04word\x05"), said(b"cairn", b"word"));
         assert_eq!(hear(Stage::Password, &[1, 0, 0]), said(b"", b""));
         assert_eq!([true, false].map(password_answer), [[1, 0], [1, 1]]);
-        let name = Destination::Name("m2".to_owned());
+        let name = SocksDestination::Name("m2".to_owned());
         assert_eq!(hear(Stage::Request, &to_name()), Heard::Connect(9, name, 7836));
-        let address = Destination::Address(Ipv4Addr::new(10, 0, 2, 15));
+        let address = SocksDestination::Address(Ipv4Addr::new(10, 0, 2, 15));
         assert_eq!(hear(Stage::Request, &[5, 1, 0, 1, 10, 0, 2, 15, 0, 80, 7]), Heard::Connect(10, address, 80));
         assert_eq!(answer(Code::Connected), [5, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
     }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::counters::Reason;
+use super::counters::DropReason;
 use super::frame::Frame;
 use crate::machine::Mac;
 
@@ -44,18 +44,24 @@ impl Switch {
     }
 
     /// Puts the ports that `frame` leaves by into `out`: one at least.
-    pub(super) fn pass(&mut self, from: Port, frame: &Frame, now: Duration, out: &mut Vec<Port>) -> Result<(), Reason> {
+    pub(super) fn pass(
+        &mut self,
+        from: Port,
+        frame: &Frame,
+        now: Duration,
+        out: &mut Vec<Port>,
+    ) -> Result<(), DropReason> {
         out.clear();
         if frame.source().is_group() {
-            return Err(Reason::GroupSource);
+            return Err(DropReason::GroupSource);
         }
         self.learn(frame.source(), from, now);
         match self.place(frame.destination(), now) {
-            Some(port) if port == from => return Err(Reason::SamePort),
+            Some(port) if port == from => return Err(DropReason::SamePort),
             Some(port) => out.push(port),
             None => out.extend(self.ports.iter().filter(|port| **port != from)),
         }
-        if out.is_empty() { Err(Reason::Alone) } else { Ok(()) }
+        if out.is_empty() { Err(DropReason::Alone) } else { Ok(()) }
     }
 
     /// The port behind which a station is, if that is known.
@@ -94,7 +100,7 @@ mod tests {
         Frame::parse(&[&destination.0[..], &source.0, &[8, 0]].concat()).unwrap()
     }
 
-    fn pass(switch: &mut Switch, from: usize, to_from: (u32, u32), now: Duration) -> Result<Vec<usize>, Reason> {
+    fn pass(switch: &mut Switch, from: usize, to_from: (u32, u32), now: Duration) -> Result<Vec<usize>, DropReason> {
         let mut out = vec![Port(99)];
         let frame = frame(Mac::numbered(to_from.1), Mac::numbered(to_from.0));
         switch.pass(Port(from), &frame, now, &mut out)?;
@@ -125,11 +131,11 @@ mod tests {
     fn what_nobody_is_to_get_goes_nowhere_and_says_why() {
         let mut switch = switch(2);
         pass(&mut switch, 0, (9, 1), NOW).unwrap();
-        assert_eq!(pass(&mut switch, 0, (1, 2), NOW), Err(Reason::SamePort));
+        assert_eq!(pass(&mut switch, 0, (1, 2), NOW), Err(DropReason::SamePort));
         let from_all = frame(Mac([0xff; 6]), Mac::numbered(1));
-        assert_eq!(switch.pass(Port(1), &from_all, NOW, &mut vec![]), Err(Reason::GroupSource));
+        assert_eq!(switch.pass(Port(1), &from_all, NOW, &mut vec![]), Err(DropReason::GroupSource));
         let mut lonely = self::switch(1);
-        assert_eq!(pass(&mut lonely, 0, (9, 1), NOW), Err(Reason::Alone));
+        assert_eq!(pass(&mut lonely, 0, (9, 1), NOW), Err(DropReason::Alone));
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
                 heard.push((source, from, now));
                 let newest = heard.iter().rev().find(|(station, ..)| *station == destination);
                 let expected = match newest.filter(|(.., at)| now - *at < AGE) {
-                    Some((_, port, _)) if *port == from => Err(Reason::SamePort),
+                    Some((_, port, _)) if *port == from => Err(DropReason::SamePort),
                     Some((_, port, _)) => Ok(vec![*port]),
                     None => Ok((0..4).filter(|port| *port != from).collect()),
                 };

@@ -116,7 +116,7 @@ fn a_cut_keeps_frames_from_a_machine_and_they_are_counted() {
     let scan = host.scan_tcp(Ipv4Addr::new(192, 168, 7, ONE[5]), [1], Deadline::after(Duration::from_millis(100)));
     assert!(matches!(scan, Err(ScanError::Late(_))));
     let counters = cable.counters(Direction::Received);
-    assert!(counters.dropped[&Reason::Cut] > 0 && counters.delivered == 1 && counters.balance(), "{counters:?}");
+    assert!(counters.dropped[&DropReason::Cut] > 0 && counters.delivered == 1 && counters.balance(), "{counters:?}");
     cable.set_faults(Direction::Received, Faults::default());
     // What the host had sent was a question; what comes now is an answer.
     assert_eq!(card.ask_host(ONE)[20..22], [0, 2]);
@@ -243,7 +243,7 @@ fn serve(cable: &Cable, port: u16, over: &AtomicBool) {
 
 /// A gateway whose cable is like this, before such a machine, and what a client on the host's loopback sees of it.
 fn forwarded<T>(faults: Faults, service: u16, port: u16, client: impl FnOnce(TcpStream) -> T) -> T {
-    let straight = |gateway: &Gateway| gateway.forward(0, Target::Address(MACHINE), port).unwrap();
+    let straight = |gateway: &Gateway| gateway.forward(0, GatewayTarget::Address(MACHINE), port).unwrap();
     led(faults, service, straight, client)
 }
 
@@ -314,7 +314,7 @@ fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
 fn by_proxy(word: &ProxyWord, said: &[u8]) -> Vec<u8> {
     let way = |gateway: &Gateway| {
         gateway.name("m2", CARD);
-        gateway.reserve(CARD, MACHINE, Held::FromBefore);
+        gateway.reserve(CARD, MACHINE, LeaseState::FromBefore);
         gateway.proxy(word.clone()).unwrap()
     };
     led(Faults::default(), ECHO, way, |mut stream| {

@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use super::counters::{Counters, Reason};
+use super::counters::{DropReason, FrameCounters};
 use super::fault::{Faults, Line, Random};
 use super::frame::Frame;
-use super::gateway::{BadGateway, Connection, Gateway, GatewaySetup, LegId, Target};
+use super::gateway::{BadGateway, Connection, Gateway, GatewaySetup, GatewayTarget, LegId};
 use super::host::{BadSetup, NoReport, Setup, Station};
-use super::leases::Held;
+use super::leases::LeaseState;
 use super::pcap::Direction;
 use super::scan::{Report, Scan};
 use super::switch::{Port, Switch};
@@ -65,7 +65,7 @@ struct Cable {
 
 struct Lane {
     line: Line,
-    counters: Counters,
+    counters: FrameCounters,
 }
 
 /// End of a cable: a machine, a host of ours or the gateway.
@@ -128,7 +128,7 @@ impl Wiring {
 
     fn add(&mut self, segment: SegmentId, end: End) -> Port {
         let port = Port(self.cables.len());
-        let mut lane = || Lane { line: Line::new(self.random.draw()), counters: Counters::default() };
+        let mut lane = || Lane { line: Line::new(self.random.draw()), counters: FrameCounters::default() };
         self.cables.push(Cable { segment, sent: lane(), received: lane(), end, capture: Capture::Off });
         self.switches[segment.0].plug(port);
         port
@@ -141,14 +141,14 @@ impl Wiring {
     }
 
     /// Counts of the frames of that direction, by what became of them.
-    pub(super) fn counters(&mut self, port: Port, direction: Direction) -> Counters {
+    pub(super) fn counters(&mut self, port: Port, direction: Direction) -> FrameCounters {
         let cable = &mut self.cables[port.0];
         let waiting = match (&cable.end, direction) {
             (End::Machine(queue), Direction::Received) => queue.frames.len(),
             (End::Machine(_), Direction::Sent) | (End::Off | End::Host(_) | End::Gateway(_), _) => 0,
         };
         let lane = cable.lane(direction);
-        Counters { held: (lane.line.held() + waiting) as u64, ..lane.counters.clone() }
+        FrameCounters { held: (lane.line.held() + waiting) as u64, ..lane.counters.clone() }
     }
 
     /// From now on what the cable's end sends and receives is kept for [`Self::captured`].
@@ -176,7 +176,7 @@ impl Wiring {
     pub(super) fn disconnect(&mut self, port: Port) {
         let cable = &mut self.cables[port.0];
         if let End::Machine(queue) = &cable.end {
-            cable.received.counters.drop(Reason::Unplugged, queue.frames.len());
+            cable.received.counters.drop(DropReason::Unplugged, queue.frames.len());
             cable.end = End::Off;
         }
         self.switches[cable.segment.0].forget(port);
@@ -187,7 +187,7 @@ impl Wiring {
         let cable = &mut self.cables[port.0];
         let Ok(frame) = Frame::parse(bytes) else {
             cable.sent.counters.taken += 1;
-            cable.sent.counters.drop(Reason::Runt, 1);
+            cable.sent.counters.drop(DropReason::Runt, 1);
             return;
         };
         self.carry(port, &frame, now);
@@ -241,7 +241,7 @@ impl Wiring {
     }
 
     /// Keeps an address of the gateway's on that cable for one card alone.
-    pub(super) fn reserve(&mut self, gateway: Port, card: Mac, address: Ipv4Addr, held: Held, now: Duration) {
+    pub(super) fn reserve(&mut self, gateway: Port, card: Mac, address: Ipv4Addr, held: LeaseState, now: Duration) {
         if let End::Gateway(leg) = self.cables[gateway.0].end {
             self.gateway.reserve(leg, card, address, held, now);
         }
@@ -253,7 +253,7 @@ impl Wiring {
     }
 
     /// Begins a connection by the gateway on that cable; none when it is not known where the machine is.
-    pub(super) fn open(&mut self, gateway: Port, target: Target, port: u16) -> Option<Connection> {
+    pub(super) fn open(&mut self, gateway: Port, target: GatewayTarget, port: u16) -> Option<Connection> {
         match self.cables[gateway.0].end {
             End::Gateway(leg) => self.gateway.open(leg, target, port),
             End::Off | End::Machine(_) | End::Host(_) => None,
@@ -357,8 +357,8 @@ impl Wiring {
         let counters = &mut cable.received.counters;
         let length = frame.bytes().len();
         match &cable.end {
-            End::Off => return counters.drop(Reason::Unplugged, 1),
-            End::Machine(queue) if queue.bytes + length > BACKLOG => return counters.drop(Reason::Backlog, 1),
+            End::Off => return counters.drop(DropReason::Unplugged, 1),
+            End::Machine(queue) if queue.bytes + length > BACKLOG => return counters.drop(DropReason::Backlog, 1),
             End::Machine(_) | End::Host(_) | End::Gateway(_) => {}
         }
         if cable.capture == Capture::On {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use super::{HOST, PrepareError, RunError};
+use super::{HOST, MachineFilesError, RunError};
 use crate::deadline::Deadline;
 use crate::process::Process;
 
@@ -41,7 +41,7 @@ pub(super) fn end_abandoned(dir: &Path) -> Result<(), RunError> {
     let sockets = match fs::read(&file) {
         Ok(bytes) => PathBuf::from(OsString::from_vec(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(PrepareError::at(&file)(error).into()),
+        Err(error) => return Err(MachineFilesError::at(&file)(error).into()),
     };
     // Where the launcher was killed before it had written the name, it had started nothing.
     if sockets.file_name().is_some_and(|name| name.as_bytes().starts_with(SOCKETS.as_bytes())) {
@@ -54,7 +54,7 @@ pub(super) fn end_abandoned(dir: &Path) -> Result<(), RunError> {
         }
         let _gone_already = fs::remove_dir_all(&sockets);
     }
-    fs::remove_file(&file).map_err(|error| PrepareError::at(&file)(error).into())
+    fs::remove_file(&file).map_err(|error| MachineFilesError::at(&file)(error).into())
 }
 
 fn file(dir: &Path) -> PathBuf {

@@ -12,13 +12,13 @@ use tempfile::TempDir;
 use super::launching::{self, Launching};
 use super::record::{self, Record};
 use super::timeline::Timeline;
-use super::{Children, HOST, PrepareError, RunError, Tie, Vm, explain, forwards, prepare, running};
+use super::{Children, HOST, MachineFilesError, RunError, Tie, Vm, explain, forwards, prepare, running};
 use crate::console::Console;
 use crate::deadline::Deadline;
 use crate::host::{FAKETIME, Host};
 use crate::last_words;
 use crate::machine::{Clock, Machine};
-use crate::process::{Process, Waited};
+use crate::process::{Process, WaitFailure};
 use crate::qmp::{Qmp, QmpError};
 use crate::swtpm::{Swtpm, SwtpmFiles};
 
@@ -65,7 +65,7 @@ impl Paused {
     }
 
     fn start(machine: &Machine, dir: &Path, tie: Tie, memory: Option<Memory<'_>>) -> Result<Self, RunError> {
-        let at = PrepareError::at;
+        let at = MachineFilesError::at;
         fs::create_dir_all(dir).map_err(at(dir))?;
         // QEMU appends the console's log by this name wherever it runs.
         let dir = fs::canonicalize(dir).map_err(at(dir))?;
@@ -125,8 +125,8 @@ impl Paused {
     /// Waits until `look` sees something outside of the machine.
     ///
     /// # Errors
-    /// [`Waited`]; at once when the machine ends.
-    pub fn until<T>(&self, deadline: Deadline, look: impl FnMut() -> Option<T>) -> Result<T, Waited> {
+    /// [`WaitFailure`]; at once when the machine ends.
+    pub fn until<T>(&self, deadline: Deadline, look: impl FnMut() -> Option<T>) -> Result<T, WaitFailure> {
         self.process.until(deadline, look)
     }
 
@@ -137,7 +137,7 @@ impl Paused {
     pub fn go_on(self) -> Result<Vm, RunError> {
         // Dropped from the last to the first where this fails.
         let Self { sockets, launching, mut started, dir, machine, mut qmp, process, console, serial_from, tie } = self;
-        let at = PrepareError::at;
+        let at = MachineFilesError::at;
         let explained = |error: QmpError| explain(error, &process, &dir);
         let deadline = Deadline::after(HOST);
         let forwards = forwards(&qmp.human("info usernet", deadline).map_err(explained)?);
@@ -167,7 +167,7 @@ struct Started {
 
 impl Started {
     fn start_qemu(&mut self, argv: &[String], clock: Clock, dir: &Path, tie: Tie) -> Result<Process, RunError> {
-        let at = PrepareError::at;
+        let at = MachineFilesError::at;
         fs::write(dir.join("argv"), argv.join("\n") + "\n").map_err(at(dir))?;
         let log = File::create(dir.join("qemu.log")).map_err(at(dir))?;
         let mut command = Command::new("qemu-system-x86_64");

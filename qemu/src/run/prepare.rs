@@ -11,7 +11,7 @@ use crate::machine::{Boot, Content, Machine};
 
 /// Why a machine's files could not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum PrepareError {
+pub enum MachineFilesError {
     /// A file or directory.
     #[error("prepare `{path}`")]
     File { path: PathBuf, source: io::Error },
@@ -26,7 +26,7 @@ pub enum PrepareError {
     Overlay { file: PathBuf, output: String },
 }
 
-impl PrepareError {
+impl MachineFilesError {
     /// For `map_err` on something done to `path`.
     pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
@@ -35,7 +35,7 @@ impl PrepareError {
 }
 
 /// Makes what `machine` needs and does not have.
-pub(super) fn prepare(machine: &Machine) -> Result<(), PrepareError> {
+pub(super) fn prepare(machine: &Machine) -> Result<(), MachineFilesError> {
     for disk in &machine.disks {
         prepare_disk(&disk.content)?;
     }
@@ -43,47 +43,47 @@ pub(super) fn prepare(machine: &Machine) -> Result<(), PrepareError> {
         && !firmware.vars.exists()
     {
         make_parent(&firmware.vars)?;
-        fs::copy(&firmware.template, &firmware.vars).map_err(PrepareError::at(&firmware.template))?;
+        fs::copy(&firmware.template, &firmware.vars).map_err(MachineFilesError::at(&firmware.template))?;
     }
     Ok(())
 }
 
-fn prepare_disk(content: &Content) -> Result<(), PrepareError> {
+fn prepare_disk(content: &Content) -> Result<(), MachineFilesError> {
     match content {
         Content::Overlay { base, file, bytes } if !file.exists() => overlay(base, file, *bytes),
         Content::Overlay { .. } | Content::Raw(_) => Ok(()),
         Content::Logged { content, log } => {
             make_parent(log)?;
-            fs::write(log, b"").map_err(PrepareError::at(log))?;
+            fs::write(log, b"").map_err(MachineFilesError::at(log))?;
             prepare_disk(content)
         }
     }
 }
 
-fn overlay(base: &Content, file: &Path, bytes: u64) -> Result<(), PrepareError> {
+fn overlay(base: &Content, file: &Path, bytes: u64) -> Result<(), MachineFilesError> {
     make_parent(file)?;
     let (base, format) = match base {
         Content::Raw(base) => (base, "raw"),
         Content::Overlay { file, .. } => (file, "qcow2"),
-        Content::Logged { log, .. } => return Err(PrepareError::LoggedBase { log: log.clone() }),
+        Content::Logged { log, .. } => return Err(MachineFilesError::LoggedBase { log: log.clone() }),
     };
-    let whole = fs::canonicalize(base).map_err(PrepareError::at(base))?;
+    let whole = fs::canonicalize(base).map_err(MachineFilesError::at(base))?;
     // QEMU looks a relative name up from the overlay's directory: both may be moved together.
     let beside = base.file_name().filter(|_| base.parent() == file.parent());
     let base = beside.map_or(whole.as_path(), Path::new);
     let mut command = Command::new("qemu-img");
     command.args(["create", "-q", "-f", "qcow2", "-F", format, "-b"]).arg(base).arg(file).arg(bytes.to_string());
-    let output = command.output().map_err(PrepareError::Tool)?;
+    let output = command.output().map_err(MachineFilesError::Tool)?;
     if output.status.success() {
         return Ok(());
     }
-    Err(PrepareError::Overlay {
+    Err(MachineFilesError::Overlay {
         file: file.to_owned(),
         output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }
 
-fn make_parent(file: &Path) -> Result<(), PrepareError> {
+fn make_parent(file: &Path) -> Result<(), MachineFilesError> {
     let parent = file.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(PrepareError::at(parent))
+    fs::create_dir_all(parent).map_err(MachineFilesError::at(parent))
 }

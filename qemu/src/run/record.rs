@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::argv::RunFiles;
 use crate::machine::Machine;
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 
 /// Record of one run of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     /// QEMU.
-    pub(super) qemu: Identity,
+    pub(super) qemu: ProcessIdentity,
     /// Process of its TPM, if it has one: it writes its state on for a moment after QEMU has ended.
     #[serde(default)]
-    pub(super) swtpm: Option<Identity>,
+    pub(super) swtpm: Option<ProcessIdentity>,
     /// Directory of the run's sockets; its path is short because a socket's must be.
     pub(super) sockets: PathBuf,
     /// Length of `serial.log` when the run began.
@@ -76,8 +76,8 @@ mod tests {
     fn a_record_is_read_as_it_was_written_and_a_strange_one_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), None);
-        let qemu = Identity { pid: 7, started: 99 };
-        let swtpm = Some(Identity { pid: 8, started: 98 });
+        let qemu = ProcessIdentity { pid: 7, started: 99 };
+        let swtpm = Some(ProcessIdentity { pid: 8, started: 98 });
         let record = Record { qemu, swtpm, sockets: dir.path().join("sockets"), serial_from: 3, machine: None };
         record.write(dir.path()).unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), Some(record.clone()));

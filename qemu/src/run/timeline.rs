@@ -9,7 +9,7 @@ use crate::deadline::Stopwatch;
 
 /// A point in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Milestone {
+pub struct RunPoint {
     /// Name of what happened.
     pub what: String,
     /// Time since the machine was started, or found again.
@@ -22,7 +22,7 @@ pub struct Milestone {
 pub(super) struct Timeline {
     clock: Stopwatch,
     file: File,
-    milestones: Vec<Milestone>,
+    milestones: Vec<RunPoint>,
 }
 
 impl Timeline {
@@ -32,15 +32,15 @@ impl Timeline {
     }
 
     /// The file is for people: a disk too full to write it must not fail the run it describes.
-    pub(super) fn note(&mut self, what: &str, cpu: Duration) -> Milestone {
-        let milestone = Milestone { what: what.to_owned(), at: self.clock.elapsed(), cpu };
+    pub(super) fn note(&mut self, what: &str, cpu: Duration) -> RunPoint {
+        let milestone = RunPoint { what: what.to_owned(), at: self.clock.elapsed(), cpu };
         let (at, seconds) = (milestone.at.as_secs_f64(), cpu.as_secs_f64());
         let _written = writeln!(self.file, "{at:9.3} s  [{seconds:7.2} CPU s]  {what}");
         self.milestones.push(milestone.clone());
         milestone
     }
 
-    pub(super) fn milestones(&self) -> &[Milestone] {
+    pub(super) fn milestones(&self) -> &[RunPoint] {
         &self.milestones
     }
 }

@@ -27,7 +27,7 @@ const LONGEST: u64 = 4 << 20;
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest<T> {
     pub(super) format: u32,
-    pub(super) made: Made,
+    pub(super) made: Maker,
     /// Root hash of the image, in hex.
     pub(super) image: String,
     pub(super) host: HostTraits,
@@ -38,7 +38,7 @@ pub(super) struct Manifest<T> {
 /// Program that saved a fleet, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Made {
+pub struct Maker {
     /// Program and version.
     pub by: String,
     /// In seconds since 1970, by the host's clock.

@@ -16,7 +16,9 @@ use benches::{Arrival, BootMilestone, evidence, evidence::Evidence, floor};
 use model::{Level, PUBLIC_API_PORT};
 use qemu::{
     Deadline, Machine, Vm,
-    machine::{Boot as Board, Cache, Clock, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Tpm, Watchdog},
+    machine::{
+        Boot as Board, Cache, Clock, Content, Disk, EmulatedTpm, Forward, Kernel, Link, Mac, Nic, OnReset, Watchdog,
+    },
     run::Tie,
 };
 use serde_json::Value;
@@ -184,7 +186,7 @@ impl<'a> Cairn<'a> {
                 serial: "cairn-0".to_owned(),
                 cache: Cache::Unsafe,
             }],
-            tpm: Some(Tpm { state: self.folder.join("tpm") }),
+            tpm: Some(EmulatedTpm { state: self.folder.join("tpm") }),
             nics: vec![Nic { mac: Mac::numbered(1), link: Link::User(vec![Forward::tcp(PUBLIC_API_PORT)]) }],
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,

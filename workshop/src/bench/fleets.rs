@@ -18,7 +18,7 @@ use benches::{
     verdict::Figure,
 };
 use clap::Args;
-use qemu::{Deadline, Vm, deadline::Stopwatch, saved::Saved};
+use qemu::{Deadline, Vm, deadline::Stopwatch, saved::SavedFleet};
 use serde_json::{Value, json};
 use xtask::{
     cache::BuildCache,
@@ -236,7 +236,7 @@ impl Person {
 
     /// Time that the host takes for as many bytes as a saved cluster has on its disk.
     fn floor(&self, floor: Floor, saved: &Path) -> Result<Duration> {
-        let bytes = Saved::<Value>::open(saved)?.bytes_on_disk()?;
+        let bytes = SavedFleet::<Value>::open(saved)?.bytes_on_disk()?;
         let path = self.home.join("floor");
         let took = match floor {
             Floor::Write => written(&path, bytes),

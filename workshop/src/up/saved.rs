@@ -19,7 +19,7 @@ use std::{
 
 use ::image::Manifest;
 use anyhow::{Context, Result, bail};
-use qemu::saved::{MANIFEST, Saved, fresh_name};
+use qemu::saved::{MANIFEST, SavedFleet, fresh_name};
 use xtask::{
     cache::BuildCache,
     digest::{Digest, DigestInputs},
@@ -98,7 +98,7 @@ impl SavedUps {
             self.mark_used(&name)?;
             return Ok(true);
         };
-        let damaged = Saved::<serde_json::Value>::open(&folder).and_then(|saved| saved.is_whole()).is_err();
+        let damaged = SavedFleet::<serde_json::Value>::open(&folder).and_then(|saved| saved.is_whole()).is_err();
         let gone = if damaged && self.remove(&name)? { "; that one is removed" } else { "" };
         say(format_args!("! it did not come back: {reason}{gone}"));
         tool.take_away()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
-use qemu::network::control::{Direction, Lane, Machine as OnNetwork};
+use qemu::network::control::{AttachedMachine, Direction, Lane};
 use qemu::network::{Chance, Cut, Faults, LONGEST_DELAY};
 use serde::Serialize;
 
@@ -127,7 +127,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write)
     let faults = arguments.faults();
     let capture = (arguments.capture || arguments.no_capture).then_some(arguments.capture);
     if faults.is_none() && capture.is_none() {
-        let of = |machine: &OnNetwork| named.is_none_or(|named| named.as_str() == machine.name);
+        let of = |machine: &AttachedMachine| named.is_none_or(|named| named.as_str() == machine.name);
         let machines = network.machines().map_err(NetworkError::from)?;
         return Ok(show(machines.into_iter().filter(of).collect(), context.format, out)?);
     }
@@ -166,7 +166,7 @@ fn keep(store: &Store, record: &crate::store::ClusterRecord, lock: &crate::store
     })
 }
 
-fn show(machines: Vec<OnNetwork>, format: Format, out: &mut dyn Write) -> std::io::Result<()> {
+fn show(machines: Vec<AttachedMachine>, format: Format, out: &mut dyn Write) -> std::io::Result<()> {
     if format == Format::Json {
         let machines: Vec<LinkOut> = machines
             .into_iter()
@@ -199,7 +199,7 @@ fn show(machines: Vec<OnNetwork>, format: Format, out: &mut dyn Write) -> std::i
 }
 
 /// A machine's link in a few words.
-pub(super) fn in_short(machine: &OnNetwork) -> String {
+pub(super) fn in_short(machine: &AttachedMachine) -> String {
     let (sent, received) = (words(&machine.sent.faults), words(&machine.received.faults));
     match (machine.is_plugged_in, sent == received) {
         (false, _) => "unplugged".to_owned(),

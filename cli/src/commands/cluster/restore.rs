@@ -11,7 +11,7 @@ use std::time::Duration;
 use api::MachineStatus;
 use qemu::machine::Link;
 use qemu::run::{RunError, Tie};
-use qemu::saved::Place;
+use qemu::saved::CopyPlace;
 
 use super::each;
 use super::making;
@@ -97,7 +97,7 @@ impl Restoring<'_> {
         let up = virtual_network::up(store, &mut record, &network, Leases::OfAll)?;
         let machines = record.machines().iter().zip(&up.sockets);
         let places: Vec<_> = machines
-            .map(|(machine, socket)| Place {
+            .map(|(machine, socket)| CopyPlace {
                 name: machine.name.to_string(),
                 title: virtual_machine::title(self.name, &machine.name),
                 dir: store.machine_directory(self.name, &machine.name),

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use clap::Args;
 use qemu::Vm;
-use qemu::saved::{Care, SaveError, Saving, Step, Then, save};
+use qemu::saved::{Care, SaveError, SaveRequest, SaveStep, Then, save};
 
 use super::{Named, start};
 use crate::commands::Context;
@@ -61,17 +61,18 @@ pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write)
     let image = image_of(&record);
     let owner = owner_key(&store.owner()?);
     let progress = RefCell::new(Progress::start());
-    let tell = |step: Step| {
+    let tell = |step: SaveStep| {
         let mut progress = progress.borrow_mut();
         match step {
-            Step::Stopped => progress.show("all machines stand still: memory, disks and TPMs are copied"),
-            Step::Copied if arguments.stop => progress.done("copied"),
-            Step::Copied => progress.done("copied, and the machines go on"),
-            Step::Syncing => progress.show("hash the files, and wait for the host's disk"),
+            SaveStep::Stopped => progress.show("all machines stand still: memory, disks and TPMs are copied"),
+            SaveStep::Copied if arguments.stop => progress.done("copied"),
+            SaveStep::Copied => progress.done("copied, and the machines go on"),
+            SaveStep::Syncing => progress.show("hash the files, and wait for the host's disk"),
         }
     };
     let then = if arguments.stop { Then::Stand } else { Then::GoOn };
-    let saving = Saving { image: &image, made_by: MADE_BY, care: Care::Lasting, then, more: Beside { record, owner } };
+    let saving =
+        SaveRequest { image: &image, made_by: MADE_BY, care: Care::Lasting, then, more: Beside { record, owner } };
     let mut named: Vec<_> = machines.iter_mut().map(|(name, vm)| (name.as_str(), vm)).collect();
     save(&folder, &mut named, saving, &tell).map_err(failed)?;
     drop(progress);

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use api::MachineStatus;
-use qemu::network::control::Machine as OnNetwork;
+use qemu::network::control::AttachedMachine;
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -53,7 +53,7 @@ pub(super) enum Seen<'a> {
 /// State of a cluster's network, as far as it is known.
 #[derive(Debug)]
 pub(super) enum NetworkSeen {
-    Runs(Vec<OnNetwork>),
+    Runs(Vec<AttachedMachine>),
     Off,
     Lost,
     Unclear(String),

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Answer, BadLine, LONGEST_ANSWER, Question, answer, line};
+use super::{BadLine, LONGEST_ANSWER, NetworkAnswer, NetworkQuestion, answer, line};
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub(super) fn socket(sockets: &Path) -> PathBuf {
 }
 
 /// Asks the process with its sockets in this directory. A refusal is an error.
-pub(super) fn ask(sockets: &Path, question: &Question) -> Result<Answer, AskError> {
+pub(super) fn ask(sockets: &Path, question: &NetworkQuestion) -> Result<NetworkAnswer, AskError> {
     let mut stream = UnixStream::connect(socket(sockets))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -42,7 +42,10 @@ pub(super) fn ask(sockets: &Path, question: &Question) -> Result<Answer, AskErro
     let longest = u64::try_from(LONGEST_ANSWER).unwrap_or(u64::MAX);
     stream.take(longest.saturating_add(1)).read_to_end(&mut said)?;
     match answer(&said)? {
-        Answer::Refused { why } => Err(AskError::Refused(why)),
-        answer @ (Answer::Attached(_) | Answer::Proxy(_) | Answer::Done {} | Answer::Status { .. }) => Ok(answer),
+        NetworkAnswer::Refused { why } => Err(AskError::Refused(why)),
+        answer @ (NetworkAnswer::Attached(_)
+        | NetworkAnswer::Proxy(_)
+        | NetworkAnswer::Done {}
+        | NetworkAnswer::Status { .. }) => Ok(answer),
     }
 }

@@ -21,15 +21,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::client::{self, AskError};
-use super::{Answer, Attach, Attached, Direction, Machine, Proxy, Question};
+use super::{Attach, AttachedMachine, Attachment, Direction, NetworkAnswer, NetworkQuestion, Proxy};
 use crate::deadline::Deadline;
 use crate::last_words;
 use crate::network::Faults;
-use crate::process::{Identity, Process, ProcessError, Waited};
+use crate::process::{Process, ProcessError, ProcessIdentity, WaitFailure};
 
 /// A running network of a cluster.
 #[derive(Debug)]
-pub struct Detached {
+pub struct NetworkProcess {
     directory: PathBuf,
     record: Record,
     process: Process,
@@ -55,7 +55,7 @@ pub enum DetachedError {
         /// The end of its log.
         output: String,
         /// How it was waited for.
-        why: Waited,
+        why: WaitFailure,
     },
     /// The process cannot be watched.
     #[error("watch the network's process")]
@@ -76,14 +76,14 @@ impl DetachedError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
-    pub(super) process: Identity,
+    pub(super) process: ProcessIdentity,
     pub(super) sockets: PathBuf,
 }
 
 /// Bound of a wait for what is broken: the process comes up within this, however busy the host is.
 const HOST: Duration = Duration::from_secs(60);
 
-impl Detached {
+impl NetworkProcess {
     /// Has `program` run [`super::server::serve`] for this directory, detached, and waits until it can be asked.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Detached {
 
     /// Pid and start time.
     #[must_use]
-    pub fn process(&self) -> Identity {
+    pub fn process(&self) -> ProcessIdentity {
         self.process.identity()
     }
 
@@ -152,10 +152,13 @@ impl Detached {
     ///
     /// # Errors
     /// [`AskError`]
-    pub fn attach(&self, attach: Attach) -> Result<Attached, AskError> {
-        match self.ask(&Question::Attach(attach))? {
-            Answer::Attached(attached) => Ok(attached),
-            Answer::Proxy(_) | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => Err(AskError::Other),
+    pub fn attach(&self, attach: Attach) -> Result<Attachment, AskError> {
+        match self.ask(&NetworkQuestion::Attach(attach))? {
+            NetworkAnswer::Attached(attached) => Ok(attached),
+            NetworkAnswer::Proxy(_)
+            | NetworkAnswer::Done {}
+            | NetworkAnswer::Status { .. }
+            | NetworkAnswer::Refused { .. } => Err(AskError::Other),
         }
     }
 
@@ -164,7 +167,7 @@ impl Detached {
     /// # Errors
     /// [`AskError`]
     pub fn set_faults(&self, name: &str, direction: Option<Direction>, faults: Faults) -> Result<(), AskError> {
-        self.done(&Question::SetFaults { name: name.to_owned(), direction, faults })
+        self.done(&NetworkQuestion::SetFaults { name: name.to_owned(), direction, faults })
     }
 
     /// Begins a machine's capture, or ends it.
@@ -172,7 +175,7 @@ impl Detached {
     /// # Errors
     /// [`AskError`]
     pub fn capture(&self, name: &str, file: Option<PathBuf>) -> Result<(), AskError> {
-        self.done(&Question::Capture { name: name.to_owned(), file })
+        self.done(&NetworkQuestion::Capture { name: name.to_owned(), file })
     }
 
     /// Where programs of the host that know its word say in SOCKS5 where in the network they want to go.
@@ -180,11 +183,12 @@ impl Detached {
     /// # Errors
     /// [`AskError`]
     pub fn proxy(&self) -> Result<Proxy, AskError> {
-        match self.ask(&Question::Proxy {})? {
-            Answer::Proxy(proxy) => Ok(proxy),
-            Answer::Attached(_) | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => {
-                Err(AskError::Other)
-            }
+        match self.ask(&NetworkQuestion::Proxy {})? {
+            NetworkAnswer::Proxy(proxy) => Ok(proxy),
+            NetworkAnswer::Attached(_)
+            | NetworkAnswer::Done {}
+            | NetworkAnswer::Status { .. }
+            | NetworkAnswer::Refused { .. } => Err(AskError::Other),
         }
     }
 
@@ -192,32 +196,36 @@ impl Detached {
     ///
     /// # Errors
     /// [`AskError`]
-    pub fn machines(&self) -> Result<Vec<Machine>, AskError> {
-        match self.ask(&Question::Status {})? {
-            Answer::Status { machines, .. } => Ok(machines),
-            Answer::Attached(_) | Answer::Proxy(_) | Answer::Done {} | Answer::Refused { .. } => Err(AskError::Other),
+    pub fn machines(&self) -> Result<Vec<AttachedMachine>, AskError> {
+        match self.ask(&NetworkQuestion::Status {})? {
+            NetworkAnswer::Status { machines, .. } => Ok(machines),
+            NetworkAnswer::Attached(_)
+            | NetworkAnswer::Proxy(_)
+            | NetworkAnswer::Done {}
+            | NetworkAnswer::Refused { .. } => Err(AskError::Other),
         }
     }
 
     /// Waits until each machine is at the other end of its cable: what is sent before is lost.
     ///
     /// # Errors
-    /// [`Waited`]
-    pub fn all_plugged_in(&self, deadline: Deadline) -> Result<(), Waited> {
+    /// [`WaitFailure`]
+    pub fn all_plugged_in(&self, deadline: Deadline) -> Result<(), WaitFailure> {
         let all = || self.machines().ok()?.iter().all(|machine| machine.is_plugged_in).then_some(());
         self.process.until(deadline, all)
     }
 
-    fn done(&self, question: &Question) -> Result<(), AskError> {
+    fn done(&self, question: &NetworkQuestion) -> Result<(), AskError> {
         match self.ask(question)? {
-            Answer::Done {} => Ok(()),
-            Answer::Attached(_) | Answer::Proxy(_) | Answer::Status { .. } | Answer::Refused { .. } => {
-                Err(AskError::Other)
-            }
+            NetworkAnswer::Done {} => Ok(()),
+            NetworkAnswer::Attached(_)
+            | NetworkAnswer::Proxy(_)
+            | NetworkAnswer::Status { .. }
+            | NetworkAnswer::Refused { .. } => Err(AskError::Other),
         }
     }
 
-    fn ask(&self, question: &Question) -> Result<Answer, AskError> {
+    fn ask(&self, question: &NetworkQuestion) -> Result<NetworkAnswer, AskError> {
         client::ask(&self.record.sockets, question)
     }
 }

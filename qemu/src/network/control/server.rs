@@ -15,11 +15,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::detached::{Record, sockets_of};
-use super::{Answer, Attach, Attached, Direction, GATEWAY, LONGEST_QUESTION, Lane, Proxy, Question};
+use super::{Attach, Attachment, Direction, GATEWAY, LONGEST_QUESTION, Lane, NetworkAnswer, NetworkQuestion, Proxy};
 use super::{address, card, line, question};
 use crate::deadline::Deadline;
 use crate::machine::{Link, Mac};
-use crate::network::{BadGateway, Cable, Faults, Gateway, GatewaySetup, Held, Network, ProxyWord, Segment, Target};
+use crate::network::{
+    BadGateway, Cable, Faults, Gateway, GatewaySetup, GatewayTarget, LeaseState, Network, ProxyWord, Segment,
+};
 use crate::process::{Process, ProcessError};
 
 /// Why there is no such process.
@@ -109,11 +111,11 @@ pub fn serve(directory: &Path, seed: u64) -> Result<Infallible, ServeError> {
     }
 }
 
-fn answer_to(mut stream: UnixStream, answer: impl FnOnce(Question) -> Answer) -> io::Result<()> {
+fn answer_to(mut stream: UnixStream, answer: impl FnOnce(NetworkQuestion) -> NetworkAnswer) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let answer = match question(&read_line(&mut stream)?) {
         Ok(asked) => answer(asked),
-        Err(error) => Answer::Refused { why: error.to_string() },
+        Err(error) => NetworkAnswer::Refused { why: error.to_string() },
     };
     stream.write_all(&line(&answer).map_err(io::Error::other)?)
 }
@@ -168,18 +170,18 @@ impl House {
         Ok(Self { seed, segment, gateway, machines: BTreeMap::new(), word, proxy: None })
     }
 
-    fn answer(&mut self, asked: Question) -> Answer {
+    fn answer(&mut self, asked: NetworkQuestion) -> NetworkAnswer {
         let answer = match asked {
-            Question::Attach(attach) => self.attach(&attach).map(Answer::Attached),
-            Question::SetFaults { name, direction, faults } => self.set_faults(&name, direction, faults),
-            Question::Capture { name, file } => self.capture(&name, file),
-            Question::Proxy {} => self.proxy(),
-            Question::Status {} => Ok(self.status()),
+            NetworkQuestion::Attach(attach) => self.attach(&attach).map(NetworkAnswer::Attached),
+            NetworkQuestion::SetFaults { name, direction, faults } => self.set_faults(&name, direction, faults),
+            NetworkQuestion::Capture { name, file } => self.capture(&name, file),
+            NetworkQuestion::Proxy {} => self.proxy(),
+            NetworkQuestion::Status {} => Ok(self.status()),
         };
-        answer.unwrap_or_else(|why| Answer::Refused { why })
+        answer.unwrap_or_else(|why| NetworkAnswer::Refused { why })
     }
 
-    fn attach(&mut self, attach: &Attach) -> Result<Attached, String> {
+    fn attach(&mut self, attach: &Attach) -> Result<Attachment, String> {
         let Attach { name, number, port, host_port, runs } = attach;
         let place = address(*number).ok_or_else(|| format!("no machine has the number {number}"))?;
         let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -197,10 +199,10 @@ impl House {
             };
         }
         let cable = self.segment.cable_of(name).map_err(|error| error.to_string())?;
-        let forward = |host| self.gateway.forward(host, Target::Card(card(*number)), *port);
+        let forward = |host| self.gateway.forward(host, GatewayTarget::Card(card(*number)), *port);
         let forward = host_port.map(forward).and_then(Result::ok).map_or_else(|| forward(0), Ok);
         let forward = forward.map_err(|error| format!("listen on the loopback: {error}"))?;
-        let held = if *runs { Held::FromBefore } else { Held::NotYet };
+        let held = if *runs { LeaseState::FromBefore } else { LeaseState::NotYet };
         self.gateway.reserve(card(*number), place, held);
         self.gateway.name(name, card(*number));
         let faults = Faults::default();
@@ -214,7 +216,12 @@ impl House {
         found.ok_or_else(|| format!("there is no machine `{name}`"))
     }
 
-    fn set_faults(&mut self, name: &str, direction: Option<Direction>, faults: Faults) -> Result<Answer, String> {
+    fn set_faults(
+        &mut self,
+        name: &str,
+        direction: Option<Direction>,
+        faults: Faults,
+    ) -> Result<NetworkAnswer, String> {
         let machine = self.find(name)?;
         for one in Direction::BOTH {
             if direction.is_none_or(|meant| meant == one) {
@@ -225,14 +232,14 @@ impl House {
                 }
             }
         }
-        Ok(Answer::Done {})
+        Ok(NetworkAnswer::Done {})
     }
 
-    fn capture(&mut self, name: &str, file: Option<PathBuf>) -> Result<Answer, String> {
+    fn capture(&mut self, name: &str, file: Option<PathBuf>) -> Result<NetworkAnswer, String> {
         let machine = self.find(name)?;
         match &file {
             // Once is enough: a second one would write a second head.
-            Some(_) if file == machine.capture => return Ok(Answer::Done {}),
+            Some(_) if file == machine.capture => return Ok(NetworkAnswer::Done {}),
             Some(file) => {
                 let begun = machine.cable.capture(name, file);
                 begun.map_err(|error| format!("write `{}`: {error}", file.display()))?;
@@ -240,20 +247,20 @@ impl House {
             None => machine.cable.end_capture(),
         }
         machine.capture = file;
-        Ok(Answer::Done {})
+        Ok(NetworkAnswer::Done {})
     }
 
-    fn proxy(&mut self) -> Result<Answer, String> {
+    fn proxy(&mut self) -> Result<NetworkAnswer, String> {
         let address = self.proxy.map_or_else(|| self.gateway.proxy(self.word.clone()), Ok);
         let address = address.map_err(|error| format!("listen on the loopback: {error}"))?;
         self.proxy = Some(address);
-        Ok(Answer::Proxy(Proxy { address, word: self.word.clone() }))
+        Ok(NetworkAnswer::Proxy(Proxy { address, word: self.word.clone() }))
     }
 
-    fn status(&self) -> Answer {
+    fn status(&self) -> NetworkAnswer {
         let machines = self.machines.iter().filter_map(|(number, machine)| {
             let lane = |faults, direction| Lane { faults, counters: machine.cable.counters(direction) };
-            Some(super::Machine {
+            Some(super::AttachedMachine {
                 name: machine.name.clone(),
                 address: address(*number)?,
                 is_plugged_in: machine.cable.is_plugged_in(),
@@ -263,17 +270,17 @@ impl House {
                 received: lane(machine.received, Direction::Received),
             })
         });
-        Answer::Status { seed: self.seed, machines: machines.collect() }
+        NetworkAnswer::Status { seed: self.seed, machines: machines.collect() }
     }
 }
 
 impl Resident {
-    fn attached(&self) -> Attached {
+    fn attached(&self) -> Attachment {
         let socket = match self.cable.link() {
             Link::Stream(socket) => socket,
             Link::User(_) => PathBuf::new(),
         };
-        Attached { socket, forward: self.forward }
+        Attachment { socket, forward: self.forward }
     }
 }
 
@@ -295,13 +302,15 @@ mod tests {
         House::start(sockets, 7, ProxyWord::draw().unwrap()).unwrap()
     }
 
-    fn refused(answer: Answer) -> String {
-        let Answer::Refused { why } = answer else { panic!("{answer:?}") };
+    fn refused(answer: NetworkAnswer) -> String {
+        let NetworkAnswer::Refused { why } = answer else { panic!("{answer:?}") };
         why
     }
 
-    fn machines(house: &mut House) -> Vec<super::super::Machine> {
-        let Answer::Status { seed: 7, machines } = house.answer(Question::Status {}) else { panic!("a status") };
+    fn machines(house: &mut House) -> Vec<super::super::AttachedMachine> {
+        let NetworkAnswer::Status { seed: 7, machines } = house.answer(NetworkQuestion::Status {}) else {
+            panic!("a status")
+        };
         machines
     }
 
@@ -310,8 +319,8 @@ mod tests {
     fn there_is_one_proxy_from_when_it_is_asked_for() {
         let place = tempfile::tempdir().unwrap();
         let mut house = house(place.path());
-        let asked = [Question::Proxy {}, Question::Proxy {}].map(|asked| house.answer(asked));
-        let Answer::Proxy(proxy) = &asked[0] else { panic!("{asked:?}") };
+        let asked = [NetworkQuestion::Proxy {}, NetworkQuestion::Proxy {}].map(|asked| house.answer(asked));
+        let NetworkAnswer::Proxy(proxy) = &asked[0] else { panic!("{asked:?}") };
         assert!(proxy.address.ip().is_loopback() && asked[0] == asked[1], "{asked:?}");
         assert!(std::net::TcpStream::connect(proxy.address).is_ok());
         assert_eq!(proxy.url(), format!("socks5h://cairn:{}@{}", house.word.expose(), proxy.address));
@@ -321,11 +330,11 @@ mod tests {
     fn a_machine_is_attached_once_under_a_name_of_its_own() {
         let sockets = tempfile::tempdir().unwrap();
         let mut house = house(sockets.path());
-        let first = house.answer(Question::Attach(attach("m1", 1)));
-        let Answer::Attached(there) = &first else { panic!("{first:?}") };
+        let first = house.answer(NetworkQuestion::Attach(attach("m1", 1)));
+        let NetworkAnswer::Attached(there) = &first else { panic!("{first:?}") };
         assert_eq!(there.socket, sockets.path().join("m1.cable"));
         assert!(there.forward.ip().is_loopback() && there.forward.port() > 0);
-        assert_eq!(house.answer(Question::Attach(attach("m1", 1))), first, "again");
+        assert_eq!(house.answer(NetworkQuestion::Attach(attach("m1", 1))), first, "again");
         for (wrong, why) in [
             (attach("m1", 2), "machine 1 is called `m1`"),
             (attach("m2", 1), "machine 1 is `m1`"),
@@ -336,7 +345,7 @@ mod tests {
             (attach(&"m".repeat(64), 3), "no machine's name"),
             (attach("", 3), "no machine's name"),
         ] {
-            let said = refused(house.answer(Question::Attach(wrong)));
+            let said = refused(house.answer(NetworkQuestion::Attach(wrong)));
             assert!(said.contains(why), "{said}");
         }
         let all = machines(&mut house);
@@ -352,7 +361,9 @@ mod tests {
         let holds = TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap();
         let forward = |house: &mut House, name: &str, number| {
             let attach = Attach { host_port: Some(taken), ..attach(name, number) };
-            let Answer::Attached(there) = house.answer(Question::Attach(attach)) else { panic!("attached") };
+            let NetworkAnswer::Attached(there) = house.answer(NetworkQuestion::Attach(attach)) else {
+                panic!("attached")
+            };
             there.forward.port()
         };
         let mut house = house(sockets.path());
@@ -366,15 +377,15 @@ mod tests {
         let sockets = tempfile::tempdir().unwrap();
         let mut house = house(sockets.path());
         for (name, number) in [("m1", 1), ("m2", 2)] {
-            house.answer(Question::Attach(attach(name, number)));
+            house.answer(NetworkQuestion::Attach(attach(name, number)));
         }
         let bad = Faults { loss: Chance::per_million(50_000).unwrap(), ..Faults::default() };
         let cut = Faults::cut();
         let mut set = |name: &str, direction, faults| {
-            house.answer(Question::SetFaults { name: name.to_owned(), direction, faults })
+            house.answer(NetworkQuestion::SetFaults { name: name.to_owned(), direction, faults })
         };
-        assert_eq!(set("m2", None, bad), Answer::Done {});
-        assert_eq!(set("m2", Some(Direction::Received), cut), Answer::Done {});
+        assert_eq!(set("m2", None, bad), NetworkAnswer::Done {});
+        assert_eq!(set("m2", Some(Direction::Received), cut), NetworkAnswer::Done {});
         assert_eq!(refused(set("m3", None, cut)), "there is no machine `m3`");
         let all: Vec<_> = machines(&mut house).iter().map(|one| (one.sent.faults, one.received.faults)).collect();
         assert_eq!(all, [(Faults::default(), Faults::default()), (bad, cut)]);
@@ -384,21 +395,21 @@ mod tests {
     fn a_capture_begins_once_and_ends() {
         let sockets = tempfile::tempdir().unwrap();
         let mut house = house(sockets.path());
-        house.answer(Question::Attach(attach("m1", 1)));
+        house.answer(NetworkQuestion::Attach(attach("m1", 1)));
         let file = sockets.path().join("m1.pcapng");
         let mut capture = |file: Option<&Path>| {
-            house.answer(Question::Capture { name: "m1".to_owned(), file: file.map(Path::to_owned) })
+            house.answer(NetworkQuestion::Capture { name: "m1".to_owned(), file: file.map(Path::to_owned) })
         };
-        assert_eq!((capture(Some(&file)), capture(Some(&file))), (Answer::Done {}, Answer::Done {}));
+        assert_eq!((capture(Some(&file)), capture(Some(&file))), (NetworkAnswer::Done {}, NetworkAnswer::Done {}));
         assert_eq!(fs::metadata(&file).unwrap().len(), 68, "one head");
         let nowhere = refused(capture(Some(Path::new("/nowhere/m1.pcapng"))));
         assert!(nowhere.contains("/nowhere/m1.pcapng"), "{nowhere}");
-        assert_eq!(capture(None), Answer::Done {});
+        assert_eq!(capture(None), NetworkAnswer::Done {});
         assert_eq!(machines(&mut house)[0].capture, None);
     }
 
     /// Says these bytes to who asks for a question; what comes back.
-    fn said(bytes: &[u8], answer: impl FnOnce(Question) -> Answer) -> Answer {
+    fn said(bytes: &[u8], answer: impl FnOnce(NetworkQuestion) -> NetworkAnswer) -> NetworkAnswer {
         let (mut asker, stream) = UnixStream::pair().unwrap();
         thread::scope(|threads| {
             let heard = threads.spawn(move || {
@@ -422,9 +433,9 @@ mod tests {
         }
         let asked = std::cell::Cell::new(false);
         let answer = said(b"{\"status\":{}}\n", |question| {
-            asked.set(question == Question::Status {});
-            Answer::Done {}
+            asked.set(question == NetworkQuestion::Status {});
+            NetworkAnswer::Done {}
         });
-        assert_eq!((asked.get(), answer), (true, Answer::Done {}));
+        assert_eq!((asked.get(), answer), (true, NetworkAnswer::Done {}));
     }
 }

@@ -21,8 +21,8 @@ fn percent(parts: u32) -> Chance {
 }
 
 /// Sends so many frames, one every `gap`; when each arrived, in the order of arrival.
-fn run(faults: Faults, seed: u64, frames: u32, gap: Duration) -> (Vec<(u32, Duration)>, Counters) {
-    let (mut line, mut counters, mut arrived) = (Line::new(seed), Counters::default(), Vec::new());
+fn run(faults: Faults, seed: u64, frames: u32, gap: Duration) -> (Vec<(u32, Duration)>, FrameCounters) {
+    let (mut line, mut counters, mut arrived) = (Line::new(seed), FrameCounters::default(), Vec::new());
     line.set_faults(faults, &mut counters);
     for index in 0..frames {
         let now = gap * index;
@@ -52,7 +52,7 @@ fn a_good_cable_changes_nothing() {
 fn as_many_are_lost_as_asked_for_and_the_same_for_a_seed() {
     let faults = Faults { loss: percent(5), ..Faults::default() };
     let (arrived, counters) = run(faults, 7, 100_000, MS);
-    let lost = counters.dropped[&Reason::Loss];
+    let lost = counters.dropped[&DropReason::Loss];
     assert!((4_800..=5_200).contains(&lost), "{lost}");
     assert_eq!(run(faults, 7, 100_000, MS).0, arrived);
     assert_ne!(run(faults, 8, 100_000, MS).0, arrived);
@@ -102,7 +102,7 @@ fn a_slow_cable_carries_what_it_can_and_has_a_short_queue() {
     assert!(arrived.windows(2).all(|pair| pair[1].1 - pair[0].1 == 8 * MS), "never idle, never faster");
     let waits = arrived.iter().map(|(index, at)| *at - 4 * MS * *index).max().unwrap();
     assert!(waits <= LONGEST_WAIT + 8 * MS && waits > LONGEST_WAIT - 8 * MS, "{waits:?}");
-    assert!((470..=480).contains(&counters.dropped[&Reason::Rate]), "{counters:?}");
+    assert!((470..=480).contains(&counters.dropped[&DropReason::Rate]), "{counters:?}");
     let (arrived, _) = run(faults, 7, 100, 8 * MS);
     assert!(arrived.iter().all(|(index, at)| *at == 8 * MS * (*index + 1)), "at its own rate nothing waits");
 }
@@ -112,19 +112,19 @@ fn what_is_too_long_is_dropped_and_nothing_shorter() {
     let mtu = u16::try_from(PAYLOAD).unwrap();
     assert_eq!(run(Faults { mtu: Some(mtu), ..Faults::default() }, 7, 10, MS).0.len(), 10);
     let (_, counters) = run(Faults { mtu: Some(mtu - 1), ..Faults::default() }, 7, 10, MS);
-    assert_eq!(counters.dropped[&Reason::Mtu], 10);
+    assert_eq!(counters.dropped[&DropReason::Mtu], 10);
 }
 
 #[test]
 fn a_cut_loses_what_is_on_its_way_and_comes_until_mended() {
-    let (mut line, mut counters) = (Line::new(7), Counters::default());
+    let (mut line, mut counters) = (Line::new(7), FrameCounters::default());
     let long = Faults { delay: 50 * MS, ..Faults::default() };
     line.set_faults(long, &mut counters);
     (0..3).for_each(|index| line.send(&frame(index), MS, &mut counters));
     assert_eq!(line.held(), 3);
     line.set_faults(Faults { cable: Cut::Cut, ..long }, &mut counters);
     line.send(&frame(3), 2 * MS, &mut counters);
-    assert_eq!((line.held(), counters.dropped[&Reason::Cut]), (0, 4));
+    assert_eq!((line.held(), counters.dropped[&DropReason::Cut]), (0, 4));
     line.set_faults(long, &mut counters);
     line.send(&frame(4), 3 * MS, &mut counters);
     assert_eq!(line.receive(53 * MS).as_ref().map(number), Some(4));
@@ -132,7 +132,7 @@ fn a_cut_loses_what_is_on_its_way_and_comes_until_mended() {
 
 #[test]
 fn a_cable_that_becomes_shorter_keeps_nobody_waiting() {
-    let (mut line, mut counters) = (Line::new(7), Counters::default());
+    let (mut line, mut counters) = (Line::new(7), FrameCounters::default());
     line.set_faults(Faults { delay: 1000 * MS, rate: Some(10_000), ..Faults::default() }, &mut counters);
     line.send(&frame(0), MS, &mut counters);
     line.set_faults(Faults::default(), &mut counters);
@@ -144,11 +144,11 @@ fn a_cable_that_becomes_shorter_keeps_nobody_waiting() {
 
 #[test]
 fn what_is_on_its_way_is_bounded() {
-    let (mut line, mut counters) = (Line::new(7), Counters::default());
+    let (mut line, mut counters) = (Line::new(7), FrameCounters::default());
     line.set_faults(Faults { delay: 1000 * MS, ..Faults::default() }, &mut counters);
     (0..100_000).for_each(|index| line.send(&frame(index), MS, &mut counters));
     assert_eq!(line.held(), ON_THE_WAY / 100);
-    assert_eq!(counters.dropped[&Reason::Full], 100_000 - line.held() as u64);
+    assert_eq!(counters.dropped[&DropReason::Full], 100_000 - line.held() as u64);
     while line.receive(1001 * MS).is_some() {}
     assert_eq!(line.bytes, 0);
 }
@@ -181,7 +181,7 @@ proptest! {
         seed: u64,
         steps in prop::collection::vec((0..5_u32, prop::option::weighted(0.2, faults()), 0..30_u32), 1..80),
     ) {
-        let (mut line, mut counters, mut now, mut sent) = (Line::new(seed), Counters::default(), Duration::ZERO, 0_u32);
+        let (mut line, mut counters, mut now, mut sent) = (Line::new(seed), FrameCounters::default(), Duration::ZERO, 0_u32);
         let mut earliest = Vec::new();
         for (frames, change, later) in steps {
             if let Some(faults) = change {

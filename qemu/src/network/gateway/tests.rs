@@ -94,7 +94,7 @@ impl World {
     }
 
     fn open(&mut self, port: u16) -> Connection {
-        self.wiring.open(self.gateways[0], Target::Address(ONE), port).unwrap()
+        self.wiring.open(self.gateways[0], GatewayTarget::Address(ONE), port).unwrap()
     }
 
     /// Puts what is left of `bytes` into a connection, and its end behind that.
@@ -164,13 +164,13 @@ fn a_card_with_an_address_from_before_is_not_asked_where_it_is() {
         let (gateway, now) = (world.gateways[0], world.now);
         let card = Mac::numbered(7 * 256 + 20);
         world.wiring.reserve(gateway, card, ONE, held, now);
-        world.wiring.open(gateway, Target::Address(ONE), SERVICE).unwrap();
+        world.wiring.open(gateway, GatewayTarget::Address(ONE), SERVICE).unwrap();
         world.wiring.poll(now);
         let frame = world.wiring.receive(world.machines[0].0).unwrap();
         EthernetFrame::new_unchecked(frame.bytes()).ethertype()
     };
-    assert_eq!(first_frame(LeaseHeld::FromBefore), EthernetProtocol::Ipv4);
-    assert_eq!(first_frame(LeaseHeld::NotYet), EthernetProtocol::Arp);
+    assert_eq!(first_frame(LeaseState::FromBefore), EthernetProtocol::Ipv4);
+    assert_eq!(first_frame(LeaseState::NotYet), EthernetProtocol::Arp);
 }
 
 #[test]
@@ -331,10 +331,10 @@ fn a_connection_breaks_when_refused_reset_or_without_a_peer() {
     world.peer(0).tcp().abort();
     assert!(broken(&mut world, reset) < Duration::from_secs(1));
     let gateway = world.gateways[0];
-    let nobody = world.wiring.open(gateway, Target::Address(Ipv4Addr::new(192, 168, 7, 99)), SERVICE).unwrap();
+    let nobody = world.wiring.open(gateway, GatewayTarget::Address(Ipv4Addr::new(192, 168, 7, 99)), SERVICE).unwrap();
     assert!(broken(&mut world, nobody) >= PATIENCE);
-    assert_eq!(world.wiring.open(gateway, Target::Address(OTHER), SERVICE), None, "of another network");
-    assert_eq!(world.wiring.open(gateway, Target::Card(Mac::numbered(99)), SERVICE), None, "without a lease");
+    assert_eq!(world.wiring.open(gateway, GatewayTarget::Address(OTHER), SERVICE), None, "of another network");
+    assert_eq!(world.wiring.open(gateway, GatewayTarget::Card(Mac::numbered(99)), SERVICE), None, "without a lease");
 }
 
 #[test]

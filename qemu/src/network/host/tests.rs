@@ -98,7 +98,7 @@ fn run_losing(
 }
 
 fn tcp_scan(target: Ipv4Addr, ports: std::ops::RangeInclusive<u16>) -> Scan {
-    Scan::new(Question::Tcp, target, ports, PAUSE)
+    Scan::new(PortQuestion::Tcp, target, ports, PAUSE)
 }
 
 /// The answer to a TCP question, late: from the port of the target, to whom asks next.
@@ -107,13 +107,13 @@ fn a_late_answer_by_another_protocol_says_nothing() {
     for (control, what) in [(TcpControl::Rst, "a refusal"), (TcpControl::Syn, "a connection")] {
         let mut asker = asker();
         // Then it knows where the target is, and its questions leave.
-        run(&mut asker, &mut Target::new(&[TARGET], &[]), Scan::new(Question::Tcp, TARGET, [1], PAUSE)).unwrap();
+        run(&mut asker, &mut Target::new(&[TARGET], &[]), Scan::new(PortQuestion::Tcp, TARGET, [1], PAUSE)).unwrap();
         let late = TcpRepr { src_port: 53, dst_port: SOURCE_PORT, ack_number: Some(SEQUENCE + 1), ..segment(control) };
         let packet = tcp(TARGET, ASKER, &late);
         let header = [&Mac::numbered(1).0[..], &Mac::numbered(2).0, &[0x08, 0x00]].concat();
         let late = Frame::parse(&[header, packet].concat()).expect("a frame");
         let mut now = Duration::from_secs(10);
-        let mut report = |question: Question| {
+        let mut report = |question: PortQuestion| {
             asker.start(Scan::new(question, TARGET, [53], PAUSE));
             loop {
                 now += STEP;
@@ -131,8 +131,8 @@ fn a_late_answer_by_another_protocol_says_nothing() {
                 }
             }
         };
-        assert!(!report(Question::Udp(b"?".to_vec())), "{what}");
-        assert!(report(Question::Tcp), "{what}, where it was asked for");
+        assert!(!report(PortQuestion::Udp(b"?".to_vec())), "{what}");
+        assert!(report(PortQuestion::Tcp), "{what}, where it was asked for");
     }
 }
 
@@ -142,8 +142,8 @@ fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
     let mut host = asker();
     for _ in 0..2 {
         let report = run(&mut host, &mut target, tcp_scan(TARGET, 1..=8000)).unwrap();
-        assert_eq!(report.ports(Answer::Open), [22, 7836]);
-        assert_eq!(report.ports(Answer::Closed).len(), 7998);
+        assert_eq!(report.ports(PortAnswer::Open), [22, 7836]);
+        assert_eq!(report.ports(PortAnswer::Closed).len(), 7998);
         // The reset of the granted ones freed the listeners for the second turn.
         let now = instant(Duration::from_secs(601));
         while let Some(frame) = host.send() {
@@ -160,7 +160,7 @@ fn lost_packets_do_not_make_a_port_silent() {
     let some = |_| chance.draw().is_multiple_of(10);
     let mut target = Target::new(&[TARGET], &[22]);
     let report = run_losing(&mut asker(), &mut target, tcp_scan(TARGET, 20..=59), some).unwrap();
-    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 40));
+    assert_eq!((report.ports(PortAnswer::Open), report.answered().len()), (vec![22], 40));
 }
 
 /// A machine that is given no processor for a while, once it has told where it is.
@@ -207,13 +207,13 @@ fn a_machine_that_works_slowly_is_not_taken_for_silent() {
     let mut slow = Target::new(&[TARGET], &[22]);
     let (report, ended) = scan_slow(&mut slow, each, tcp_scan(TARGET, 21..=100));
     let report = report.unwrap();
-    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 80));
+    assert_eq!((report.ports(PortAnswer::Open), report.answered().len()), (vec![22], 80));
     assert!(ended > 79 * each, "{ended:?}");
 
     // The way behind it is closed: it says so by its own address, when it has worked through each round.
     let mut deaf = Target::new(&[TARGET], &[22]);
     let (report, ended) = scan_slow(&mut deaf, each, tcp_scan(BEHIND, 21..=100));
-    assert_eq!(report.unwrap().ports(Answer::Silent).len(), 80);
+    assert_eq!(report.unwrap().ports(PortAnswer::Silent).len(), 80);
     assert!(ended > 3 * 80 * each, "{ended:?}");
 }
 
@@ -273,19 +273,19 @@ fn an_address_behind_the_target_is_reached_by_the_route() {
     // It answers from its other address by way of its default route, as Linux would.
     forwarding.interface.routes_mut().add_default_ipv4_route(ASKER).unwrap();
     let report = run(&mut asker(), &mut forwarding, tcp_scan(BEHIND, ports.clone())).unwrap();
-    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![7835], 3));
+    assert_eq!((report.ports(PortAnswer::Open), report.answered().len()), (vec![7835], 3));
 
     let mut deaf = Target::new(&[TARGET], &[7835]);
     let report = run(&mut asker(), &mut deaf, tcp_scan(BEHIND, ports.clone())).unwrap();
-    assert_eq!(report.ports(Answer::Silent), ports.collect::<Vec<_>>());
+    assert_eq!(report.ports(PortAnswer::Silent), ports.collect::<Vec<_>>());
 }
 
 #[test]
 fn udp_errors_are_heard() {
     let mut target = Target::new(&[TARGET], &[]);
-    let question = Question::Udp(b"hello".to_vec());
+    let question = PortQuestion::Udp(b"hello".to_vec());
     let report = run(&mut asker(), &mut target, Scan::new(question, TARGET, [7838], PAUSE)).unwrap();
-    assert_eq!(report.ports(Answer::Unreachable), [7838]);
+    assert_eq!(report.ports(PortAnswer::Unreachable), [7838]);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn foreign_packets_are_no_answers() {
 #[test]
 fn a_host_refuses_connections_to_itself() {
     let setup = Setup { mac: Mac::numbered(2), addresses: vec![(TARGET, 24)], routes: vec![], dhcp: None };
-    for (target, answer) in [(TARGET, Answer::Closed), (BEHIND, Answer::Silent)] {
+    for (target, answer) in [(TARGET, PortAnswer::Closed), (BEHIND, PortAnswer::Silent)] {
         let (mut asking, mut asked) = (asker(), host(&setup).unwrap());
         asking.start(tcp_scan(target, 79..=81));
         let mut now = Duration::ZERO;

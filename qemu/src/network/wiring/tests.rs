@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use proptest::prelude::*;
 
 use super::super::fault::{Chance, Cut};
-use super::super::scan::{Answer, Question};
+use super::super::scan::{PortAnswer, PortQuestion};
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -76,7 +76,7 @@ fn one_direction_can_be_cut_and_the_other_goes_on() {
     wiring.send(two, &frame(two, mac(one), 2), MS);
     wiring.poll(MS);
     assert_eq!([one, two].map(|port| numbers(&mut wiring, port)), [vec![2], vec![]]);
-    assert_eq!(wiring.counters(one, Direction::Sent).dropped, [(Reason::Cut, 1)].into());
+    assert_eq!(wiring.counters(one, Direction::Sent).dropped, [(DropReason::Cut, 1)].into());
     assert_balance(&mut wiring);
 }
 
@@ -110,7 +110,7 @@ fn frames_for_a_machine_that_is_off_are_dropped_it_is_sought() {
     wiring.disconnect(two);
     wiring.send(one, &frame(one, mac(two), 3), MS);
     wiring.poll(MS);
-    assert_eq!(wiring.counters(two, Direction::Received).dropped, [(Reason::Unplugged, 2)].into());
+    assert_eq!(wiring.counters(two, Direction::Received).dropped, [(DropReason::Unplugged, 2)].into());
     wiring.connect(two);
     assert!(wiring.receive(two).is_none(), "nothing from before");
     assert_eq!(numbers(&mut wiring, three), [1, 3], "its place was forgotten");
@@ -130,14 +130,14 @@ fn a_halted_machine_costs_a_bounded_memory_and_hinders_nobody() {
     let counters = wiring.counters(halted, Direction::Received);
     assert_eq!(seen, 100_000);
     assert_eq!(counters.held, BACKLOG as u64 / 64);
-    assert_eq!(counters.dropped, [(Reason::Backlog, 100_000 - counters.held)].into());
+    assert_eq!(counters.dropped, [(DropReason::Backlog, 100_000 - counters.held)].into());
 }
 
 #[test]
 fn what_is_no_frame_is_counted() {
     let (mut wiring, ports) = machines(2);
     wiring.send(ports[0], &[0; 13], MS);
-    assert_eq!(wiring.counters(ports[0], Direction::Sent).dropped, [(Reason::Runt, 1)].into());
+    assert_eq!(wiring.counters(ports[0], Direction::Sent).dropped, [(DropReason::Runt, 1)].into());
     assert_balance(&mut wiring);
 }
 
@@ -150,7 +150,7 @@ fn scan(faults: Faults) -> Report {
     for direction in Direction::BOTH {
         wiring.set_faults(asker, direction, faults);
     }
-    wiring.scan(asker, Scan::new(Question::Tcp, OTHER_HOST, 1..=300, 1000 * MS));
+    wiring.scan(asker, Scan::new(PortQuestion::Tcp, OTHER_HOST, 1..=300, 1000 * MS));
     let mut now = Duration::ZERO;
     loop {
         wiring.poll(now);
@@ -166,7 +166,7 @@ fn scan(faults: Faults) -> Report {
 
 #[test]
 fn hosts_find_each_other_over_a_good_cable_and_over_a_bad_one() {
-    assert_eq!(scan(Faults::default()).ports(Answer::Closed).len(), 300);
+    assert_eq!(scan(Faults::default()).ports(PortAnswer::Closed).len(), 300);
     let percent = |parts: u32| Chance::per_million(parts * 10_000).unwrap();
     let bad = Faults {
         loss: percent(5),
@@ -176,7 +176,7 @@ fn hosts_find_each_other_over_a_good_cable_and_over_a_bad_one() {
         jitter: 5 * MS,
         ..Faults::default()
     };
-    assert_eq!(scan(bad).ports(Answer::Closed).len(), 300);
+    assert_eq!(scan(bad).ports(PortAnswer::Closed).len(), 300);
 }
 
 /// A machine that takes nothing keeps the questions of a scan with the host, which does not count time for them yet.
@@ -185,7 +185,7 @@ fn a_host_does_not_send_faster_than_a_machine_takes() {
     let (mut wiring, ports) = machines(1);
     let (machine, target) = (ports[0], OTHER_HOST);
     let asker = host(&mut wiring, SegmentId(0), 100, HOST);
-    wiring.scan(asker, Scan::new(Question::Tcp, target, 1..=u16::MAX, 1000 * MS));
+    wiring.scan(asker, Scan::new(PortQuestion::Tcp, target, 1..=u16::MAX, 1000 * MS));
     wiring.poll(MS);
     let request = wiring.receive(machine).unwrap();
     // The machine's answer: an ARP reply has the same fields in another order (RFC 826).
@@ -301,7 +301,7 @@ proptest! {
             prop_assert!(wiring.poll_delay(now).is_none_or(|delay| delay > Duration::ZERO), "nothing is left to do now");
         }
         // What reached the switch left it by one port or more: nothing vanishes between the two counts.
-        let sum = |wiring: &mut Wiring, direction, count: fn(&Counters) -> u64| -> u64 {
+        let sum = |wiring: &mut Wiring, direction, count: fn(&FrameCounters) -> u64| -> u64 {
             ports.iter().map(|port| count(&wiring.counters(*port, direction))).sum()
         };
         let through = sum(&mut wiring, Direction::Sent, |counters| counters.delivered);
