@@ -7,7 +7,9 @@ use model::MachineState;
 use qemu::Vm;
 use serde_json::Value;
 
-use crate::{Case, Context, Need, Owner, Plan, Refused, Relay, SITE, Site, Starts, Stranger, public_api, wait_state};
+use crate::{
+    Case, CommandRefusal, Context, Need, Owner, Plan, Relay, SITE, Site, Starts, Stranger, public_api, wait_state,
+};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -137,18 +139,18 @@ impl Coordinator {
         self.owner.ticket_naming(NAME, &self.vm, SITE, &["--uses", "2"], t.within(40))
     }
 
-    fn activate(&self, ticket: &str, code: &str, place: &[&str]) -> Result<String, Refused> {
+    fn activate(&self, ticket: &str, code: &str, place: &[&str]) -> Result<String, CommandRefusal> {
         let line = ["-c", NAME, "machine", "activate", "--code", code, "--ticket", ticket, "--level", "encrypted"];
         self.owner.run(&[&line[..], place].concat())
     }
 }
 
-fn init(owner: &Owner, at: &str, code: &str) -> Result<String, Refused> {
+fn init(owner: &Owner, at: &str, code: &str) -> Result<String, CommandRefusal> {
     let line = ["cluster", "init", at, "--code", code, "--name", NAME, "--node-name", "first"];
     owner.run(&[&line[..], &CHOICES].concat())
 }
 
-fn refused(asked: Result<String, Refused>) -> anyhow::Result<()> {
+fn refused(asked: Result<String, CommandRefusal>) -> anyhow::Result<()> {
     let refused = asked.err().context("it was taken")?;
     ensure!(refused.code == REFUSED && refused.text.contains("does not know this code"), "{refused}");
     Ok(())

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Refused, Relay, Starts, Stranger, certificates, public_api, wait_state};
+use crate::{Case, CommandRefusal, Context, Need, Relay, Starts, Stranger, certificates, public_api, wait_state};
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
@@ -288,7 +288,7 @@ fn between(t: &Context) -> anyhow::Result<()> {
 }
 
 /// By the proof that the machine gave; all that was asked before was for that.
-fn refused<T>(asked: Result<T, Refused>) -> anyhow::Result<()> {
+fn refused<T>(asked: Result<T, CommandRefusal>) -> anyhow::Result<()> {
     let refused = asked.err().context("it was believed")?;
     ensure!(refused.code == REFUSED && refused.text.contains("the machine's proof does not match"), "{refused}");
     Ok(())

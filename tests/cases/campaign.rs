@@ -5,7 +5,7 @@ use anyhow::ensure;
 use model::ClusterRole;
 
 use crate::campaign::{Campaign, Event, Events, Last, Time};
-use crate::{Case, Context, FleetKind, Leaving, Need, Off, Starts};
+use crate::{Case, Context, Departure, FleetKind, Need, Off, Starts};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -70,7 +70,7 @@ fn reset(t: &Context) -> anyhow::Result<()> {
 fn first_gone(t: &Context) -> anyhow::Result<()> {
     live_through(t, |coordinators, nodes| {
         let role = ClusterRole::Coordinator;
-        let event = Event::Replaced { machine: coordinators[0], how: Leaving::Lost, by: NEW, role };
+        let event = Event::Replaced { machine: coordinators[0], how: Departure::Lost, by: NEW, role };
         vec![Event::Without { machine: nodes[0], events: vec![event] }]
     })
 }

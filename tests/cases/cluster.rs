@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Case, Context, FleetKind, Kind, LAID_DOWN, Need, Owner, Records, Starts, Status, has_peers, keep_owner, kinds,
-    others, owner_of, same_machine, web_pod,
+    Case, Context, FleetKind, LAID_DOWN, Need, Owner, PacketKind, Records, Starts, Status, has_peers, keep_owner,
+    kinds, others, owner_of, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use image::names;
@@ -79,7 +79,8 @@ fn made(t: &Context) -> anyhow::Result<()> {
     ensure!(tickets["tickets"][0]["state"] == "used up", "it admits nobody any more: {tickets:#}");
     for machine in ["m1", "m2", "m3"] {
         let carried = kinds(&fs::read(cluster.files_of(machine).join("network.pcapng"))?)?;
-        let hidden = carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 10) && others(&carried).is_empty();
+        let hidden =
+            carried.get(&PacketKind::WireGuard).is_some_and(|packets| *packets > 10) && others(&carried).is_empty();
         ensure!(hidden, "{machine}: {carried:?}");
     }
     let fleet = t.fleet(OWNED);

@@ -10,8 +10,8 @@ use qemu::network::{Direction, Faults};
 use serde_json::Value;
 
 use crate::{
-    Case, Cluster, Context, Fleet, FleetKind, Kind, LAID_DOWN, Leaving, Need, Off, SEES_RECORDS, Starts, Writer, name,
-    wait_state,
+    Case, Context, Departure, Fleet, FleetKind, FleetSize, LAID_DOWN, Need, Off, PacketKind, SEES_RECORDS, Starts,
+    Writer, name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -74,7 +74,7 @@ fn under_a_writer(
 
 /// On their cables is nothing but WireGuard and the public API, from before the first of them had an address.
 fn voters(t: &Context) -> anyhow::Result<()> {
-    let fleet = Fleet::new(t, Cluster { coordinators: 3, nodes: 0, lease_seconds: u32::MAX })?;
+    let fleet = Fleet::new(t, FleetSize { coordinators: 3, nodes: 0, lease_seconds: u32::MAX })?;
     let listed = fleet.ask(&["machine", "list"])?;
     ensure!(listed["old_since_unix_ms"].is_null(), "{listed:#}");
     let rows = listed["machines"].as_array().context("a list of machines")?;
@@ -82,7 +82,7 @@ fn voters(t: &Context) -> anyhow::Result<()> {
         rows.iter().all(|row| row["state"] == "Member" && row["role"] == "coordinator" && row["etcd"] == "voter");
     ensure!(rows.len() == 3 && votes, "{rows:#?}");
     fleet.hides_all()?;
-    let talk = fleet.carried(1)?.get(&Kind::WireGuard).copied();
+    let talk = fleet.carried(1)?.get(&PacketKind::WireGuard).copied();
     ensure!(talk.is_some_and(|packets| packets > 100), "etcd's heartbeats are not seen: {talk:?}");
     // Any two of them can open each other.
     for machine in 1..=3 {
@@ -332,7 +332,7 @@ fn becomes_node(t: &Context) -> anyhow::Result<()> {
 fn leaves(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let id = fleet.row(1, t.within(30))?.id;
-    fleet.remove(t, 1, Leaving::Drained)?;
+    fleet.remove(t, 1, Departure::Drained)?;
     fleet.is_whole(t.within(60))?;
     let rows = fleet.through(t.within(30), |records| Ok(records.machines()?.rows))?;
     let may: Vec<_> = rows.iter().filter(|row| row.may_hold_keys).map(|row| row.id).collect();

@@ -15,7 +15,7 @@ use qemu::{Deadline, Vm};
 
 use crate::writer::drawn;
 use crate::{
-    Case, Cluster, Context, Fleet, FleetKind, Joiner, NAME, Need, Off, Plan, RawDisk, SITE, Starts, name, wait_state,
+    Case, Context, Fleet, FleetKind, FleetSize, Joiner, NAME, Need, Off, Plan, RawDisk, SITE, Starts, name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -58,7 +58,7 @@ const DISK_MIB: u64 = 1024;
 const NODE: u32 = 4;
 
 fn alone(t: &Context) -> anyhow::Result<()> {
-    let fleet = Fleet::new(t, Cluster { coordinators: 1, nodes: 0, lease_seconds: u32::MAX })?;
+    let fleet = Fleet::new(t, FleetSize { coordinators: 1, nodes: 0, lease_seconds: u32::MAX })?;
     let listed = fleet.ask(&["machine", "list"])?;
     let first = &listed["machines"][0];
     ensure!(first["name"] == name(1) && first["role"] == "coordinator" && first["state"] == "Member", "{listed:#}");

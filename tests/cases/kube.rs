@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use crate::{
-    Case, Context, Copied, Copy, FleetKind, Need, Owner, Refused, Service, Starts, Status, Via, recovered,
-    same_machine, web_pod,
+    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Need, Owner, ServiceStatus, Starts, Status,
+    Via, recovered, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use qemu::console::Mark;
@@ -262,11 +262,11 @@ impl Cluster {
         Self::come_back(copy)
     }
 
-    fn come_back(copy: Copy<()>) -> anyhow::Result<Self> {
+    fn come_back(copy: FleetCopy<()>) -> anyhow::Result<Self> {
         let outside = Outside::again()?;
         let plugged_in = || outside.cable.is_plugged_in();
         let mut machines = copy.go_on(|_, links| outside.links(links), plugged_in)?;
-        let Copied { vm, .. } = machines.remove("m").context("the machine comes back")?;
+        let CopiedMachine { vm, .. } = machines.remove("m").context("the machine comes back")?;
         Ok(Self { vm, owner: copy.owner, outside })
     }
 
@@ -353,7 +353,7 @@ impl Cluster {
 
     /// Waits until PID 1 has done all that it does of itself in Kubernetes.
     fn wait_bootstrap(&self) -> anyhow::Result<()> {
-        let done = |service: &Service| service.name == "kube.bootstrap" && service.state == "stopped";
+        let done = |service: &ServiceStatus| service.name == "kube.bootstrap" && service.state == "stopped";
         let deadline = Deadline::after(Duration::from_secs(300));
         let services = || self.owner.services(NAME, &self.vm).ok();
         let seen = self.vm.until(deadline, || services()?.iter().any(done).then_some(()));
@@ -413,11 +413,11 @@ impl Cluster {
     }
 
     /// Through the tunnel of the machine's public API.
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, Refused> {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<String, CommandRefusal> {
         self.run(&[&["kubectl", "--"], arguments].concat())
     }
 
-    fn run(&self, command: &[&str]) -> Result<String, Refused> {
+    fn run(&self, command: &[&str]) -> Result<String, CommandRefusal> {
         let address = self.vm.forward(model::PUBLIC_API_PORT).map(|address| address.to_string()).unwrap_or_default();
         self.owner.run(&[&["-c", NAME, "--address", &address], command].concat())
     }

@@ -22,8 +22,8 @@ use serde_json::json;
 use tonic::Status;
 
 use crate::{
-    Case, Context, FleetKind, Image, Kind, MESH_CHANGED, Need, Owner, Starts, Stranger, kinds, others, wait_state,
-    wireguard_from,
+    Case, Context, FleetKind, Image, MESH_CHANGED, Need, Owner, PacketKind, Starts, Stranger, kinds, others,
+    wait_state, wireguard_from,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -216,11 +216,12 @@ impl Duo {
     fn copy_with_both_uplinks(t: &Context) -> anyhow::Result<Self> {
         let mut duo = Self::copy(t)?;
         // The copy shakes hands anew. With a choice meanwhile, it could take the usual way for silent, and keep the other for ten minutes.
-        let talks = || duo.carried(1).ok()?.get(&Kind::WireGuard).is_some_and(|packets| *packets >= 8).then_some(());
+        let talks =
+            || duo.carried(1).ok()?.get(&PacketKind::WireGuard).is_some_and(|packets| *packets >= 8).then_some(());
         duo.machines[1].until(t.within(20), talks).context("the copy says nothing by its usual uplink")?;
         duo.plug(t, OTHER, true)?;
         let has_both = || {
-            let leased = duo.carried(1).ok()?.get(&Kind::Dhcp).is_some_and(|packets| *packets >= 2);
+            let leased = duo.carried(1).ok()?.get(&PacketKind::Dhcp).is_some_and(|packets| *packets >= 2);
             duo.status(1).is_ok_and(|status| leased && has(&status, "198.51.100.")).then_some(())
         };
         duo.machines[1].until(t.within(20), has_both).context("the other uplink has no address")?;
@@ -344,7 +345,7 @@ impl Duo {
     }
 
     /// Packets that a machine's cable has carried so far, by kind; for a copy since it came back.
-    fn carried(&self, n: usize) -> anyhow::Result<BTreeMap<Kind, usize>> {
+    fn carried(&self, n: usize) -> anyhow::Result<BTreeMap<PacketKind, usize>> {
         kinds(&fs::read(&self.premises.captures[n]).context("read a capture")?)
     }
 
@@ -360,7 +361,7 @@ impl Duo {
     fn wireguards(&self) -> anyhow::Result<[usize; 2]> {
         let capture = fs::read(&self.premises.captures[0]).context("read a capture")?;
         let sent = wireguard_from(&capture, PLACES[0])?;
-        let all = kinds(&capture)?.get(&Kind::WireGuard).copied().unwrap_or_default();
+        let all = kinds(&capture)?.get(&PacketKind::WireGuard).copied().unwrap_or_default();
         Ok([sent, all - sent])
     }
 }
@@ -380,7 +381,7 @@ fn made(t: &Context) -> anyhow::Result<()> {
     ensure!(NAMES.map(address) == [Some("10.0.0.1"), Some("10.0.0.2")], "{listed:#}");
     for (n, vm) in duo.machines.iter().enumerate() {
         vm.wait_for(vm.started(), MESH_CHANGED, t.within(30)).context("each has written its peer")?;
-        let talks = || duo.carried(n).ok()?.get(&Kind::WireGuard).filter(|packets| **packets > 20).map(drop);
+        let talks = || duo.carried(n).ok()?.get(&PacketKind::WireGuard).filter(|packets| **packets > 20).map(drop);
         vm.until(t.within(30), talks).with_context(|| format!("{} says nothing", NAMES[n]))?;
         let carried = duo.carried(n)?;
         t.measured(&format!("{}: {carried:?}", NAMES[n]));

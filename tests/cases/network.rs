@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 use std::{slice, thread};
 
-use crate::{Case, Context, Owner, Plan, Service, Starts, Status, Stranger};
+use crate::{Case, Context, Owner, Plan, ServiceStatus, Starts, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::Vm;
@@ -329,7 +329,7 @@ fn through((address, prefix): (Ipv4Addr, u8), via: Ipv4Addr) -> anyhow::Result<S
 }
 
 /// Whether the service of this name is in this state.
-fn is(services: &[Service], name: &str, state: &str) -> bool {
+fn is(services: &[ServiceStatus], name: &str, state: &str) -> bool {
     services.iter().any(|service| service.name == name && service.state == state)
 }
 

@@ -1,7 +1,7 @@
 //! Pods of the image's own and of who means harm, on copies of the machine of `kube.rs`: what is refused to them, what they see of
 //! the machine, who reaches them, and what they can take.
 
-use crate::{Case, Context, FleetKind, Need, Refused, Starts, web_pod, wild_namespace, wild_pod, wild_profile};
+use crate::{Case, CommandRefusal, Context, FleetKind, Need, Starts, web_pod, wild_namespace, wild_pod, wild_profile};
 use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
 use serde_json::{Value, json};
@@ -245,7 +245,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn said_by(&self, pod: &str) -> Result<String, Refused> {
+    fn said_by(&self, pod: &str) -> Result<String, CommandRefusal> {
         self.kubectl(&["logs", pod, "--namespace", WILD])
     }
 
@@ -275,8 +275,9 @@ impl Cluster {
     /// The apiserver takes no such pod: this word of it is why.
     fn refuses(&self, t: &Context, pod: &Value, word: &str) -> anyhow::Result<()> {
         let refused = self.apply(t, pod).err().with_context(|| format!("taken: {pod:#}"))?;
-        let told =
-            refused.downcast_ref::<Refused>().and_then(|refused| refused.text.split_once("violates PodSecurity"));
+        let told = refused
+            .downcast_ref::<CommandRefusal>()
+            .and_then(|refused| refused.text.split_once("violates PodSecurity"));
         ensure!(told.is_some_and(|(_, why)| why.contains(word)), "{refused:#}");
         Ok(())
     }

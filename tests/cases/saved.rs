@@ -9,7 +9,8 @@ use qemu::deadline::since_1970;
 use qemu::machine::Clock;
 
 use crate::{
-    Case, Context, Copied, Copy, Fleet, FleetKind, Need, Owner, Starts, Status, Via, name, same_machine, save_in,
+    Case, Context, CopiedMachine, Fleet, FleetCopy, FleetKind, Need, Owner, Starts, Status, Via, name, same_machine,
+    save_in,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -64,9 +65,9 @@ fn comes_back(t: &Context, via: Via) -> anyhow::Result<(Owner, Vm, Status)> {
     let before = owner.status_when_running(NAME, &vm, vm.started(), t.within(60))?;
     save_in(&folder, t.image(), &owner, &mut [("m", &mut vm)], ())?;
     vm.kill();
-    let copy = Copy::<()>::of(&folder, t.image(), &t.dir().join("copy"))?;
+    let copy = FleetCopy::<()>::of(&folder, t.image(), &t.dir().join("copy"))?;
     let mut machines = copy.go_on(|_, links| links.to_vec(), || true)?;
-    let Copied { vm, .. } = machines.remove("m").context("it comes back")?;
+    let CopiedMachine { vm, .. } = machines.remove("m").context("it comes back")?;
     let now = copy.owner.status(NAME, &vm)?;
     ensure!(!now.is_of_another_boot(&before), "it goes on: {before:#?} {now:#?}");
     Ok((copy.owner, vm, before))

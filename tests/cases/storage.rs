@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use crate::{
-    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Integrity, Need, Owner, Plan, RawDisk, Starts, WriteLog,
+    Case, Context, DiskEvent, HEADER_BYTES, HEADERS, Headers, Integrity, Need, Owner, Plan, RawDisk, Starts, WriteLog,
     all_tagged, stays, untouched, wait_state,
 };
 use anyhow::{Context as _, ensure};
@@ -367,9 +367,9 @@ fn writes_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<Written> {
     let mut written = Written::default();
     for happened in WriteLog::read(&plan.write_log())?.all() {
         match happened {
-            Happened::Flush => written.flushes += 1,
-            Happened::Write(range) if layout.is_tags(range.start) => written.tag_bytes += range.end - range.start,
-            Happened::Write(range) => {
+            DiskEvent::Flush => written.flushes += 1,
+            DiskEvent::Write(range) if layout.is_tags(range.start) => written.tag_bytes += range.end - range.start,
+            DiskEvent::Write(range) => {
                 written.bytes += range.end - range.start;
                 written.writes += 1;
             }
@@ -449,7 +449,8 @@ fn in_order(log: &WriteLog, places: &[Named]) -> anyhow::Result<()> {
         let at =
             log.first_write(from, &place.1).with_context(|| format!("{} is not written behind {behind}", place.0))?;
         ensure!(
-            before.is_none_or(|before| log.is_durable(at, &before.1) && log.all()[from..at].contains(&Happened::Flush)),
+            before
+                .is_none_or(|before| log.is_durable(at, &before.1) && log.all()[from..at].contains(&DiskEvent::Flush)),
             "{} is written while {behind} can still be lost",
             place.0
         );

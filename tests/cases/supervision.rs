@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Service, Starts, Status, Stranger, recovered, same_machine};
+use crate::{Case, Context, Need, ServiceStatus, Starts, Status, Stranger, recovered, same_machine};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -193,7 +193,7 @@ fn panic(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.panic";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::Panic, "")?;
-        let exit = |service: &Service| service.last_exit.as_ref().is_some_and(|exit| exit.starts_with("panic"));
+        let exit = |service: &ServiceStatus| service.last_exit.as_ref().is_some_and(|exit| exit.starts_with("panic"));
         victim.service_when(t, NAME, |service| exit(service) && service.restarts >= 1)?;
         ensure!(!victim.lines("init", "task panicked service=test.panic")?.is_empty());
         let status = victim.status()?;

@@ -1,7 +1,7 @@
 //! The tables of cases, one a file. A part of the library, so that the house rules ask the table itself which case proves
 //! what. How to add one: see `src/lib.rs`.
 
-use crate::{Load, Table};
+use crate::{CaseTable, Load};
 
 mod activation;
 mod api;
@@ -33,14 +33,14 @@ macro_rules! of {
         of!($file::CASES, $load)
     };
     ($file:ident::$cases:ident, $load:ident) => {
-        Table { file: concat!(stringify!($file), ".rs"), cases: $file::$cases, load: Load::$load }
+        CaseTable { file: concat!(stringify!($file), ".rs"), cases: $file::$cases, load: Load::$load }
     };
 }
 
 /// All of them, in the order in which they begin: those of many machines early, with short ones beside them. Those that
 /// count on answers within seconds, or start a thousand processes, do not run beside many machines. Kubernetes is made
 /// alone: beside others its machines are so slow that what waits for pods gives up.
-pub const TABLES: &[Table] = &[
+pub const TABLES: &[CaseTable] = &[
     of!(cluster, Prompt),
     of!(workshop, Light),
     of!(boot, Light),

@@ -3,7 +3,9 @@
 
 use std::net::SocketAddr;
 
-use crate::{Case, Context, Copied, FleetKind, Image, Need, Owner, Plan, Service, Starts, Status, Stranger};
+use crate::{
+    Case, Context, CopiedMachine, FleetKind, Image, Need, Owner, Plan, ServiceStatus, Starts, Status, Stranger,
+};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::machine::{Forward, Link};
@@ -112,7 +114,7 @@ impl Victim {
     fn copy_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Self> {
         let copy = t.copy::<Vec<u8>>(fleet, &Image::debug_of_environment()?)?;
         let mut machines = copy.go_on(|_, links| links.to_vec(), || true)?;
-        let Copied { vm, .. } = machines.remove("m").context("the machine comes back")?;
+        let CopiedMachine { vm, .. } = machines.remove("m").context("the machine comes back")?;
         let (owner, config) = (copy.owner, copy.more);
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
         Ok(Self { vm, owner, session, config })
@@ -129,7 +131,7 @@ impl Victim {
     }
 
     /// The service of this name; an error when the machine does not list it.
-    pub(crate) fn service(&self, name: &str) -> anyhow::Result<Service> {
+    pub(crate) fn service(&self, name: &str) -> anyhow::Result<ServiceStatus> {
         let found = self.owner.services(NAME, &self.vm)?.into_iter().find(|service| service.name == name);
         found.with_context(|| format!("no service `{name}`"))
     }
@@ -139,8 +141,8 @@ impl Victim {
         &self,
         t: &Context,
         name: &str,
-        mut wanted: impl FnMut(&Service) -> bool,
-    ) -> anyhow::Result<Service> {
+        mut wanted: impl FnMut(&ServiceStatus) -> bool,
+    ) -> anyhow::Result<ServiceStatus> {
         let mut last = None;
         let found = self.vm.until(t.within(20), || {
             let seen = last.insert(self.service(name).ok()?);

@@ -14,7 +14,7 @@ use qemu::deadline::{Stopwatch, since_1970};
 use qemu::machine::Clock;
 use qemu::network::{Chance, Cut, Direction, Faults};
 
-use crate::fleet::{Cluster, Fleet, Leaving, Off, name};
+use crate::fleet::{Departure, Fleet, FleetSize, Off, name};
 use crate::session::Session;
 use crate::writer::Writer;
 use crate::{Context, FleetKind};
@@ -23,7 +23,7 @@ mod disks;
 mod plan;
 
 pub use disks::disks;
-pub use plan::{Event, Events, Last, Time, Way};
+pub use plan::{CutDirection, Event, Events, Last, Time};
 
 /// Leases of addresses, in seconds: short enough that a case may wait until they end.
 const LEASE_SECONDS: u32 = 60;
@@ -53,7 +53,7 @@ impl Campaign {
     /// When they do not become a cluster.
     pub fn begin(t: &Context) -> anyhow::Result<Self> {
         let (coordinators, nodes) = (plan::COORDINATORS, plan::MACHINES - plan::COORDINATORS);
-        Self::of(t, Fleet::new(t, Cluster { coordinators, nodes, lease_seconds: LEASE_SECONDS })?)
+        Self::of(t, Fleet::new(t, FleetSize { coordinators, nodes, lease_seconds: LEASE_SECONDS })?)
     }
 
     /// The same with a copy of the machines for this case.
@@ -140,9 +140,9 @@ impl Campaign {
         match event {
             Event::Cut { machines, way, changes } => {
                 let directions = match way {
-                    Way::Both => &Direction::BOTH[..],
-                    Way::Sent => &[Direction::Sent],
-                    Way::Received => &[Direction::Received],
+                    CutDirection::Both => &Direction::BOTH[..],
+                    CutDirection::Sent => &[Direction::Sent],
+                    CutDirection::Received => &[Direction::Received],
                 };
                 let cut = Faults::cut();
                 self.have_faults(t, machines, directions, cut, *changes)
@@ -174,7 +174,7 @@ impl Campaign {
             }
             Event::Role { machine, role } => self.fleet.set_role(t, *machine, *role),
             Event::Replaced { machine, how, by, role } => {
-                if *how == Leaving::Lost {
+                if *how == Departure::Lost {
                     self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
                 }
                 self.fleet.remove(t, *machine, *how)?;

@@ -9,7 +9,7 @@ use model::{PUBLIC_API_PORT, VPN_PORT};
 
 /// A kind of packet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum PacketKind {
     /// How machines find each other on a link.
     Arp,
     /// QEMU's word that a card is at this cable now, behind a restore (docs/devel/migration.rst): from no machine.
@@ -30,7 +30,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// When it is no capture.
-pub fn kinds(capture: &[u8]) -> anyhow::Result<BTreeMap<Kind, usize>> {
+pub fn kinds(capture: &[u8]) -> anyhow::Result<BTreeMap<PacketKind, usize>> {
     let mut kinds = BTreeMap::new();
     for frame in frames(capture)? {
         *kinds.entry(kind(frame)).or_default() += 1;
@@ -44,7 +44,7 @@ pub fn kinds(capture: &[u8]) -> anyhow::Result<BTreeMap<Kind, usize>> {
 /// When it is no capture.
 pub fn wireguard_from(capture: &[u8], from: Ipv4Addr) -> anyhow::Result<usize> {
     let is_its = |frame: &&&[u8]| source(frame.get(14..).unwrap_or_default()) == Some(from);
-    Ok(frames(capture)?.iter().filter(is_its).filter(|frame| kind(frame) == Kind::WireGuard).count())
+    Ok(frames(capture)?.iter().filter(is_its).filter(|frame| kind(frame) == PacketKind::WireGuard).count())
 }
 
 /// A capture's frames (draft-ietf-opsawg-pcapng, as the virtual network writes it). A last block that is not whole yet is left out.
@@ -69,36 +69,39 @@ fn frames(capture: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
 
 /// Kinds of packets that machines have no business with outside of the VPN.
 #[must_use]
-pub fn others(kinds: &BTreeMap<Kind, usize>) -> Vec<&str> {
-    kinds.keys().filter_map(|kind| if let Kind::Other(what) = kind { Some(what.as_str()) } else { None }).collect()
+pub fn others(kinds: &BTreeMap<PacketKind, usize>) -> Vec<&str> {
+    kinds
+        .keys()
+        .filter_map(|kind| if let PacketKind::Other(what) = kind { Some(what.as_str()) } else { None })
+        .collect()
 }
 
-fn kind(frame: &[u8]) -> Kind {
+fn kind(frame: &[u8]) -> PacketKind {
     const TCP: u8 = 6;
     const UDP: u8 = 17;
     const DHCP: [u16; 2] = [67, 68];
     match half(frame, 12) {
-        Some(0x0806) => return Kind::Arp,
-        Some(0x8035) => return Kind::Rarp,
+        Some(0x0806) => return PacketKind::Arp,
+        Some(0x8035) => return PacketKind::Rarp,
         Some(0x0800) => {}
-        kind => return Kind::Other(format!("a frame of type {:#06x}", kind.unwrap_or_default())),
+        kind => return PacketKind::Other(format!("a frame of type {:#06x}", kind.unwrap_or_default())),
     }
     let packet = frame.get(14..).unwrap_or_default();
     let (protocol, begins) = (packet.get(9).copied(), 4 * usize::from(packet.first().unwrap_or(&0) & 0xf));
     if half(packet, 6).is_some_and(|fragment| fragment & 0x1fff != 0) {
-        return Kind::Other("a part of a packet that was cut".to_owned());
+        return PacketKind::Other("a part of a packet that was cut".to_owned());
     }
     let ports = [half(packet, begins), half(packet, begins + 2)].map(Option::unwrap_or_default);
     let one_is = |port: u16| ports.contains(&port);
     match protocol {
-        Some(1) => Kind::Icmp,
-        Some(UDP) if one_is(VPN_PORT) => Kind::WireGuard,
-        Some(UDP) if DHCP.into_iter().any(one_is) => Kind::Dhcp,
-        Some(TCP) if one_is(PUBLIC_API_PORT) => Kind::PublicApi,
+        Some(1) => PacketKind::Icmp,
+        Some(UDP) if one_is(VPN_PORT) => PacketKind::WireGuard,
+        Some(UDP) if DHCP.into_iter().any(one_is) => PacketKind::Dhcp,
+        Some(TCP) if one_is(PUBLIC_API_PORT) => PacketKind::PublicApi,
         protocol => {
             let [from, to] = [source(packet), destination(packet)].map(|it| it.unwrap_or(Ipv4Addr::UNSPECIFIED));
             let protocol = protocol.unwrap_or_default();
-            Kind::Other(format!("protocol {protocol} from {from}:{} to {to}:{}", ports[0], ports[1]))
+            PacketKind::Other(format!("protocol {protocol} from {from}:{} to {to}:{}", ports[0], ports[1]))
         }
     }
 }
@@ -180,7 +183,7 @@ mod tests {
     fn a_capture_that_is_still_written_is_read_as_far_as_it_goes() {
         let whole = capture(&[frame(17, 7838, 1), frame(6, 1, 2)]);
         let seen = kinds(&whole[..whole.len() - 1]).expect("a capture");
-        assert_eq!(seen, BTreeMap::from([(Kind::WireGuard, 1)]));
+        assert_eq!(seen, BTreeMap::from([(PacketKind::WireGuard, 1)]));
         assert!(kinds(b"something else").is_err());
         assert!(kinds(&[&whole[..28], &[6, 0, 0, 0, 4, 0, 0, 0]].concat()).is_err());
     }

@@ -20,7 +20,7 @@ use crate::{Context, FleetKind, Image};
 
 /// A copy of a fleet whose machines stand still: what else it needs comes to be, then they go on.
 #[derive(Debug)]
-pub struct Copy<T> {
+pub struct FleetCopy<T> {
     /// Data that was saved beside the machines.
     pub more: T,
     /// The owner, who knows the machines.
@@ -34,7 +34,7 @@ pub struct Copy<T> {
 
 /// A machine of a copy.
 #[derive(Debug)]
-pub struct Copied {
+pub struct CopiedMachine {
     /// Plan of the machine, to start it again.
     pub plan: Plan,
     /// The machine, which runs.
@@ -61,8 +61,8 @@ impl Context {
     ///
     /// # Errors
     /// When it was saved of another image, or a file cannot be read.
-    pub fn copy<T: DeserializeOwned + Clone>(&self, kind: FleetKind, image: &Image) -> anyhow::Result<Copy<T>> {
-        Copy::of(&self.fleet(kind), image, self.dir()).with_context(|| format!("open the fleet `{kind}`"))
+    pub fn copy<T: DeserializeOwned + Clone>(&self, kind: FleetKind, image: &Image) -> anyhow::Result<FleetCopy<T>> {
+        FleetCopy::of(&self.fleet(kind), image, self.dir()).with_context(|| format!("open the fleet `{kind}`"))
     }
 }
 
@@ -85,7 +85,7 @@ pub fn save_in<T: Serialize>(
     Ok(save(folder, machines, saving, &|_| {})?)
 }
 
-impl<T: DeserializeOwned + Clone> Copy<T> {
+impl<T: DeserializeOwned + Clone> FleetCopy<T> {
     /// Opens a copy of what was saved in `folder`, with its files below `dir`.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl<T: DeserializeOwned + Clone> Copy<T> {
     }
 }
 
-impl<T> Copy<T> {
+impl<T> FleetCopy<T> {
     /// Lets all its machines go on at one moment, each with its cards linked to what `links` says for its name and for the links
     /// that it was saved with. They are waited with until the cables are `plugged_in`, since what is sent before is lost.
     ///
@@ -109,7 +109,7 @@ impl<T> Copy<T> {
         &self,
         links: impl Fn(&str, &[Link]) -> Vec<Link>,
         plugged_in: impl Fn() -> bool,
-    ) -> anyhow::Result<BTreeMap<String, Copied>> {
+    ) -> anyhow::Result<BTreeMap<String, CopiedMachine>> {
         let place = |(name, machine): (&str, &qemu::Machine)| {
             let before: Vec<Link> = machine.nics.iter().map(|nic| nic.link.clone()).collect();
             let (title, dir) = (name.to_owned(), self.dir.join(name));
@@ -126,7 +126,7 @@ impl<T> Copy<T> {
             let vm = paused.go_on().with_context(|| format!("`{}` does not go on", place.name))?;
             let machine = vm.machine().context("a machine that was just started is known")?.clone();
             let plan = Plan::of(machine, &self.image, place.dir);
-            Ok((place.name, Copied { plan, vm }))
+            Ok((place.name, CopiedMachine { plan, vm }))
         });
         machines.collect()
     }

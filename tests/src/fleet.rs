@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::wait_state;
 use crate::records::{NOT_AFTER, Records};
 use crate::writer::{Places, drawn};
-use crate::{Context, Copied, Copy, FleetKind, Owner, Plan, SITE, Site};
+use crate::{Context, CopiedMachine, FleetCopy, FleetKind, Owner, Plan, SITE, Site};
 
 mod looks;
 
@@ -44,7 +44,7 @@ pub const NAME: &str = "one";
 
 /// Size and leases of a fleet in the beginning.
 #[derive(Debug, Clone, Copy)]
-pub struct Cluster {
+pub struct FleetSize {
     /// Machines that coordinate, from m1 on.
     pub coordinators: u32,
     /// Machines that follow.
@@ -101,7 +101,7 @@ struct Running {
 
 /// How a machine leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaving {
+pub enum Departure {
     /// While it runs, in order.
     Drained,
     /// The machine was switched off, and is given up.
@@ -128,7 +128,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When they do not become one cluster in time.
-    pub fn new(t: &Context, wanted: Cluster) -> anyhow::Result<Self> {
+    pub fn new(t: &Context, wanted: FleetSize) -> anyhow::Result<Self> {
         let mut site = Site::with_leases(wanted.lease_seconds)?;
         let owner = t.owner()?;
         let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes", "--node-name", &name(1)])?;
@@ -198,7 +198,7 @@ impl Fleet {
         Self::come_back(t, copy)
     }
 
-    fn come_back(t: &Context, copy: Copy<Beside>) -> anyhow::Result<Self> {
+    fn come_back(t: &Context, copy: FleetCopy<Beside>) -> anyhow::Result<Self> {
         let Beside { cluster, ca_spki, lease_seconds, coordinators, cables, held, cards } = copy.more.clone();
         let number = cables.values().max().map_or(0, |last| last + 1);
         let site = Site::again(lease_seconds, number, &held)?;
@@ -213,7 +213,7 @@ impl Fleet {
         let mut copied = copy.go_on(links, plugged_in)?;
         let mut machines = BTreeMap::new();
         for (machine, cable) in &cables {
-            let Copied { plan, vm } = copied.remove(&name(*machine)).context("each machine comes back")?;
+            let CopiedMachine { plan, vm } = copied.remove(&name(*machine)).context("each machine comes back")?;
             let coordinates = coordinators.contains(machine);
             let role = if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node };
             machines.insert(*machine, Machine { plan, role, vm: Some(vm.into()), cable: *cable });
@@ -405,13 +405,13 @@ impl Fleet {
     ///
     /// # Errors
     /// When it does not leave in time, or does not say so.
-    pub fn remove(&mut self, t: &Context, machine: u32, how: Leaving) -> anyhow::Result<()> {
+    pub fn remove(&mut self, t: &Context, machine: u32, how: Departure) -> anyhow::Result<()> {
         match how {
-            Leaving::Lost => {
+            Departure::Lost => {
                 self.change(t, machine, MachineChange::RemoveLost)?;
                 self.start(machine)?;
             }
-            Leaving::Drained => {
+            Departure::Drained => {
                 self.change(t, machine, MachineChange::Drain)?;
                 if self.known(machine)?.role == ClusterRole::Coordinator {
                     // Nobody would tell it afterwards: it would keep what a coordinator has.

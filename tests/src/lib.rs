@@ -78,19 +78,19 @@ mod turns;
 mod writer;
 mod writes;
 
-pub use capture::{Kind, kinds, others, wireguard_from};
+pub use capture::{PacketKind, kinds, others, wireguard_from};
 pub use context::Context;
-pub use copies::{Copied, Copy, save_in};
+pub use copies::{CopiedMachine, FleetCopy, save_in};
 use copies::{keep_owner, owner_of};
 pub use crowd::{Crowd, Manner};
 pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};
-pub use fleet::{Cluster, Fleet, LAID_DOWN, Leaving, MESH_CHANGED, NAME, Off, SEES_RECORDS, has_peers, name};
+pub use fleet::{Departure, Fleet, FleetSize, LAID_DOWN, MESH_CHANGED, NAME, Off, SEES_RECORDS, has_peers, name};
 pub use image::{Image, ImageError};
 pub use integrity::{FilePlaces, Integrity, all_tagged, tagged_coordinator};
 pub use joiner::Joiner;
-pub use owner::{Owner, Refused, key_of_owner, wait_state};
-pub use pace::Pace;
+pub use owner::{CommandRefusal, Owner, key_of_owner, wait_state};
+pub use pace::HostPace;
 pub use plan::{Plan, Via, public_api};
 pub use pod::{web_pod, wild_namespace, wild_pod, wild_profile};
 pub use records::Records;
@@ -98,12 +98,12 @@ pub use relay::Relay;
 pub use screen::Screen;
 pub use site::{SITE, Site};
 pub use starts::{FleetKind, Starts};
-pub use status::{Service, Status};
+pub use status::{ServiceStatus, Status};
 pub use stranger::{PublicClient, Stranger, certificates};
 pub use tables::TABLES;
 pub use turns::Load;
 pub use writer::{Places, Writer};
-pub use writes::{Happened, WriteLog};
+pub use writes::{DiskEvent, WriteLog};
 
 use session::Session;
 use turns::Place;
@@ -125,7 +125,7 @@ pub struct Case {
 
 /// The cases of a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct CaseTable {
     /// The file's name, in `tests/cases/`.
     pub file: &'static str,
     /// Cases of the file, in the order in which they run.
@@ -150,12 +150,12 @@ pub enum Need {
 /// The case cannot be run on this host, and why. Counted and shown, never silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("skipped: {0}")]
-pub struct Skipped(pub &'static str);
+pub struct Skip(pub &'static str);
 
 /// Runs the cases of `tables` as the command line asks; files go below `out`.
 #[expect(clippy::print_stderr, reason = "what a person and xtask read")]
 #[must_use]
-pub fn run(tables: &[Table], out: &Path) -> ExitCode {
+pub fn run(tables: &[CaseTable], out: &Path) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let of_files = tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)));
     let cases: Vec<Case> = of_files.clone().map(|(_, case)| *case).collect();
@@ -242,7 +242,7 @@ mod tests {
     fn the_tables_are_of_their_files_and_each_case_is_named_once() {
         let cases: Vec<Case> = TABLES.iter().flat_map(|table| table.cases).copied().collect();
         assert_eq!(check(&cases), Ok(()));
-        for Table { file, cases, .. } in TABLES {
+        for CaseTable { file, cases, .. } in TABLES {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases").join(file);
             let source = std::fs::read_to_string(path).expect("the table's file");
             assert!(cases.iter().all(|case| source.contains(&format!("\"{}\"", case.name))), "{file}");

@@ -11,7 +11,7 @@ use qemu::{Deadline, Vm};
 use serde_json::Value;
 
 use crate::public_api;
-use crate::status::{Service, Status};
+use crate::status::{ServiceStatus, Status};
 
 /// The environment variable that names the `cairnctl` under test.
 pub(crate) const VARIABLE: &str = "CAIRN_CAIRNCTL";
@@ -29,7 +29,7 @@ pub struct Owner {
 /// A command that did not end with success.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`cairnctl {command}` ended with code {code}: {text}")]
-pub struct Refused {
+pub struct CommandRefusal {
     /// Command that was given, without the program's name.
     pub command: String,
     /// Exit code of the program; -1 when a signal ended it or it could not be run.
@@ -80,9 +80,9 @@ impl Owner {
     /// made yet.
     ///
     /// # Errors
-    /// [`Refused`]
-    pub fn ask(&self, cluster: &str, vm: &Vm, command: &[&str]) -> Result<Value, Refused> {
-        let refused = |text| Refused { command: command.join(" "), code: -1, text };
+    /// [`CommandRefusal`]
+    pub fn ask(&self, cluster: &str, vm: &Vm, command: &[&str]) -> Result<Value, CommandRefusal> {
+        let refused = |text| CommandRefusal { command: command.join(" "), code: -1, text };
         let port = vm.forward(model::PUBLIC_API_PORT);
         let address = port.ok_or_else(|| refused("the machine has no port".into()))?.to_string();
         let answer = self.run(&[&["-c", cluster, "--address", &address, "-o", "json"], command].concat())?;
@@ -108,7 +108,7 @@ impl Owner {
     /// The status of a member, as it is now.
     ///
     /// # Errors
-    /// [`Refused`]; a status that lacks what members have.
+    /// [`CommandRefusal`]; a status that lacks what members have.
     pub fn status(&self, cluster: &str, vm: &Vm) -> anyhow::Result<Status> {
         Status::read(&self.ask(cluster, vm, &["machine", "status"])?)
     }
@@ -116,9 +116,9 @@ impl Owner {
     /// The machine's services, as they are now.
     ///
     /// # Errors
-    /// [`Refused`]; what is no list of services.
-    pub fn services(&self, cluster: &str, vm: &Vm) -> anyhow::Result<Vec<Service>> {
-        Service::read_all(&self.ask(cluster, vm, &["machine", "services"])?)
+    /// [`CommandRefusal`]; what is no list of services.
+    pub fn services(&self, cluster: &str, vm: &Vm) -> anyhow::Result<Vec<ServiceStatus>> {
+        ServiceStatus::read_all(&self.ask(cluster, vm, &["machine", "services"])?)
     }
 
     /// Waits until the machine runs in another boot than the one that `before` is a status of; its status there. Counting
@@ -169,7 +169,7 @@ impl Owner {
     /// Entries of the machine's log, as `cairnctl machine logs` with these arguments shows them.
     ///
     /// # Errors
-    /// [`Refused`]; what is no entry.
+    /// [`CommandRefusal`]; what is no entry.
     pub fn logs(&self, cluster: &str, vm: &Vm, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
         let address = public_api(vm)?;
         let all = [&["-c", cluster, "--address", &address.to_string(), "-o", "json", "machine", "logs"], arguments];
@@ -189,7 +189,7 @@ impl Owner {
     /// Waits until the cluster's first machine is known at an address that begins so, and has a ticket issued, which names it.
     ///
     /// # Errors
-    /// When it is not known there in time; [`Refused`] what is asked for beside `arguments`.
+    /// When it is not known there in time; [`CommandRefusal`] what is asked for beside `arguments`.
     pub fn ticket_naming(
         &self,
         cluster: &str,
@@ -219,16 +219,16 @@ impl Owner {
     /// Runs `cairnctl` with these arguments; what it wrote to its standard output.
     ///
     /// # Errors
-    /// [`Refused`]
-    pub fn run(&self, arguments: &[&str]) -> Result<String, Refused> {
+    /// [`CommandRefusal`]
+    pub fn run(&self, arguments: &[&str]) -> Result<String, CommandRefusal> {
         self.told(arguments).map(|(answer, _)| answer)
     }
 
     /// The same, and behind it what it told meanwhile on its standard error.
     ///
     /// # Errors
-    /// [`Refused`]
-    pub fn told(&self, arguments: &[&str]) -> Result<(String, String), Refused> {
+    /// [`CommandRefusal`]
+    pub fn told(&self, arguments: &[&str]) -> Result<(String, String), CommandRefusal> {
         self.told_by(Command::new(&self.cairnctl), arguments)
     }
 
@@ -236,17 +236,17 @@ impl Owner {
     /// is all that it gets.
     ///
     /// # Errors
-    /// [`Refused`]
-    pub fn run_without_room(&self, blocks: u32, arguments: &[&str]) -> Result<String, Refused> {
+    /// [`CommandRefusal`]
+    pub fn run_without_room(&self, blocks: u32, arguments: &[&str]) -> Result<String, CommandRefusal> {
         let mut shell = Command::new("sh");
         // The signal that would end it stays ignored in the program.
         shell.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"", &blocks.to_string()]).arg(&self.cairnctl);
         self.told_by(shell, arguments).map(|(answer, _)| answer)
     }
 
-    fn told_by(&self, mut command: Command, arguments: &[&str]) -> Result<(String, String), Refused> {
+    fn told_by(&self, mut command: Command, arguments: &[&str]) -> Result<(String, String), CommandRefusal> {
         command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
-        let refused = |code, text| Refused { command: arguments.join(" "), code, text };
+        let refused = |code, text| CommandRefusal { command: arguments.join(" "), code, text };
         let output = command.output().map_err(|error| refused(-1, error.to_string()))?;
         let [answer, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         if output.status.success() {

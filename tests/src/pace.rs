@@ -1,4 +1,4 @@
-//! How fast machines are on this host, and so how long to wait and how many cases to run at once. Pure but for [`Pace::here`].
+//! How fast machines are on this host, and so how long to wait and how many cases to run at once. Pure but for [`HostPace::here`].
 
 use std::num::NonZero;
 use std::thread;
@@ -8,14 +8,14 @@ use qemu::host::{Acceleration, Host};
 
 /// Speed of a host that runs guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct HostPace {
     /// How guests are executed.
     pub acceleration: Acceleration,
     /// Processors of the host: so many cases run at once. Three on two took as long in all, and each half as long again.
     pub processors: usize,
 }
 
-impl Pace {
+impl HostPace {
     /// The speed of this host.
     #[must_use]
     pub fn here() -> Self {
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn emulation_gets_more_time() {
-        let fast = Pace { acceleration: Acceleration::Kvm, processors: 2 };
-        let slow = Pace { acceleration: Acceleration::Tcg, processors: 2 };
+        let fast = HostPace { acceleration: Acceleration::Kvm, processors: 2 };
+        let slow = HostPace { acceleration: Acceleration::Tcg, processors: 2 };
         assert_eq!((fast.stretch(2), slow.stretch(2)), (Duration::from_secs(2), Duration::from_secs(30)));
     }
 }

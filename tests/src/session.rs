@@ -22,9 +22,9 @@ use qemu::network::control::detached::NetworkProcess;
 
 use crate::context::Context;
 use crate::image::Image;
-use crate::pace::Pace;
+use crate::pace::HostPace;
 use crate::turns::{Load, Place, Turns};
-use crate::{Case, FleetKind, Need, Skipped, Starts};
+use crate::{Case, FleetKind, Need, Skip, Starts};
 
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 10;
@@ -35,7 +35,7 @@ pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>
 #[derive(Debug)]
 pub(crate) struct Session {
     image: Image,
-    pace: Pace,
+    pace: HostPace,
     dir: PathBuf,
     /// How many cases run at once.
     at_once: usize,
@@ -68,7 +68,7 @@ impl Session {
         lock.try_lock().with_context(|| format!("another run of the tests uses `{}`", out.display()))?;
         let dir = out.join("cases");
         end_leftovers(&dir)?;
-        let pace = Pace::here();
+        let pace = HostPace::here();
         Ok(Self {
             image,
             pace,
@@ -88,7 +88,7 @@ impl Session {
         &self.image
     }
 
-    pub(crate) fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> HostPace {
         self.pace
     }
 
@@ -136,8 +136,8 @@ impl Session {
                 }
                 Ok(Completion::Completed)
             }
-            Err(error) => match error.downcast_ref::<Skipped>() {
-                Some(Skipped(reason)) => {
+            Err(error) => match error.downcast_ref::<Skip>() {
+                Some(Skip(reason)) => {
                     self.tell(&format!("skipped: {}: {reason}", case.name));
                     Ok(Completion::ignored_with(reason))
                 }
@@ -175,7 +175,7 @@ impl Session {
     fn meet(&self, needs: &[Need]) -> anyhow::Result<()> {
         for need in needs {
             match need {
-                Need::Kvm if self.pace.acceleration == Acceleration::Tcg => bail!(Skipped("no usable KVM")),
+                Need::Kvm if self.pace.acceleration == Acceleration::Tcg => bail!(Skip("no usable KVM")),
                 Need::Kvm => {}
                 Need::Swtpm => require(&[host::SWTPM])?,
                 Need::Faketime => require(&[host::FAKETIME])?,

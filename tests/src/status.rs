@@ -63,7 +63,7 @@ impl Status {
 
 /// A service, as `cairnctl machine services` writes it for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Service {
+pub struct ServiceStatus {
     /// The service's name.
     pub name: String,
     /// `ready`, `stopped`, `backing off`, …
@@ -76,7 +76,7 @@ pub struct Service {
     pub last_exit: Option<String>,
 }
 
-impl Service {
+impl ServiceStatus {
     /// All services of a machine.
     ///
     /// # Errors
@@ -143,7 +143,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_service_without_a_process_is_neither_the_same_nor_another() {
-        let service = |pid| Service { name: "a".into(), state: "ready".into(), restarts: 0, pid, last_exit: None };
+        let service =
+            |pid| ServiceStatus { name: "a".into(), state: "ready".into(), restarts: 0, pid, last_exit: None };
         assert!(service(None).process().is_err());
         assert!(!service(None).is_ready_beside(7) && !service(Some(7)).is_ready_beside(7));
         assert!(service(Some(8)).is_ready_beside(7));

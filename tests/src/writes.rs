@@ -22,7 +22,7 @@ const DISCARD: u64 = 4;
 
 /// Something that happened to a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Happened {
+pub enum DiskEvent {
     /// Bytes that were written.
     Write(Range<u64>),
     /// All that was written before is durable.
@@ -31,7 +31,7 @@ pub enum Happened {
 
 /// All that happened, first to last.
 #[derive(Debug)]
-pub struct WriteLog(Vec<Happened>);
+pub struct WriteLog(Vec<DiskEvent>);
 
 impl WriteLog {
     /// Reads a log. A machine that still runs should be paused.
@@ -53,11 +53,11 @@ impl WriteLog {
             ensure!(flags & !(FLUSH | FUA | DISCARD) == 0, "a request with flags {flags:#x} at {at} of the log");
             at += SECTOR;
             if count > 0 && flags & DISCARD == 0 {
-                happened.push(Happened::Write(sector * SECTOR..(sector + count) * SECTOR));
+                happened.push(DiskEvent::Write(sector * SECTOR..(sector + count) * SECTOR));
                 at += count * SECTOR;
             }
             if flags & (FLUSH | FUA) != 0 {
-                happened.push(Happened::Flush);
+                happened.push(DiskEvent::Flush);
             }
         }
         Ok(Self(happened))
@@ -65,7 +65,7 @@ impl WriteLog {
 
     /// Everything, first to last.
     #[must_use]
-    pub fn all(&self) -> &[Happened] {
+    pub fn all(&self) -> &[DiskEvent] {
         &self.0
     }
 
@@ -74,14 +74,14 @@ impl WriteLog {
     pub fn first_write(&self, from: usize, places: &[Range<u64>]) -> Option<usize> {
         let into =
             |written: &Range<u64>| places.iter().any(|place| written.start < place.end && place.start < written.end);
-        let found = self.0[from..].iter().position(|event| matches!(event, Happened::Write(written) if into(written)));
+        let found = self.0[from..].iter().position(|event| matches!(event, DiskEvent::Write(written) if into(written)));
         found.map(|index| from + index)
     }
 
     /// Whether all that was written into `places` before event `at` is durable there.
     #[must_use]
     pub fn is_durable(&self, at: usize, places: &[Range<u64>]) -> bool {
-        let flush = self.0[..at].iter().rposition(|event| *event == Happened::Flush).unwrap_or(0);
+        let flush = self.0[..at].iter().rposition(|event| *event == DiskEvent::Flush).unwrap_or(0);
         self.first_write(flush, places).is_none_or(|written| written >= at)
     }
 }
@@ -121,12 +121,12 @@ mod tests {
             request(3, 1, FUA),
         ])
         .expect("a log");
-        let flush = Happened::Flush;
+        let flush = DiskEvent::Flush;
         let expected = [
-            Happened::Write(4096..5120),
-            Happened::Write(512..1024),
+            DiskEvent::Write(4096..5120),
+            DiskEvent::Write(512..1024),
             flush.clone(),
-            Happened::Write(1536..2048),
+            DiskEvent::Write(1536..2048),
             flush,
         ];
         assert_eq!(log.all(), expected);

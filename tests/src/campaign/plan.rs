@@ -7,7 +7,7 @@ use std::fmt;
 use model::ClusterRole;
 use testkit::Random;
 
-use crate::fleet::{Leaving, Off, name};
+use crate::fleet::{Departure, Off, name};
 
 /// Machines in the beginning, and at any time between two events.
 pub(super) const MACHINES: u32 = 5;
@@ -27,7 +27,7 @@ pub enum Event {
         /// Machines whose cables are cut.
         machines: Vec<u32>,
         /// Directions that are cut.
-        way: Way,
+        way: CutDirection,
         /// Changes that others acknowledge meanwhile.
         changes: usize,
     },
@@ -86,7 +86,7 @@ pub enum Event {
         /// Machine that leaves.
         machine: u32,
         /// How.
-        how: Leaving,
+        how: Departure,
         /// Machine that comes.
         by: u32,
         /// Role of both machines.
@@ -105,7 +105,7 @@ pub enum Event {
 
 /// Directions in which a cut cable lets nothing through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum CutDirection {
     /// The machine is not heard, and hears nothing.
     Both,
     /// The machine is not heard.
@@ -216,7 +216,7 @@ impl Events {
 
     fn replaced(&mut self) -> Event {
         let machine = self.all()[0];
-        let how = if self.random.below(2) == 0 { Leaving::Drained } else { Leaving::Lost };
+        let how = if self.random.below(2) == 0 { Departure::Drained } else { Departure::Lost };
         let (of, role) = if self.coordinators.contains(&machine) {
             (&mut self.coordinators, ClusterRole::Coordinator)
         } else {
@@ -245,7 +245,7 @@ impl Iterator for Events {
     fn next(&mut self) -> Option<Event> {
         Some(match self.random.below(32) {
             0..7 => {
-                let way = [Way::Both, Way::Sent, Way::Received][self.random.below(3)];
+                let way = [CutDirection::Both, CutDirection::Sent, CutDirection::Received][self.random.below(3)];
                 Event::Cut { machines: self.some(), way, changes: self.changes() }
             }
             7..11 => {
@@ -290,9 +290,9 @@ impl fmt::Display for Event {
         match self {
             Self::Cut { machines, way, changes } => {
                 let way = match way {
-                    Way::Both => "are cut off",
-                    Way::Sent => "are not heard",
-                    Way::Received => "hear nothing",
+                    CutDirection::Both => "are cut off",
+                    CutDirection::Sent => "are not heard",
+                    CutDirection::Received => "hear nothing",
                 };
                 write!(f, "{} {way} for {changes} changes", names(machines))
             }
@@ -319,8 +319,8 @@ impl fmt::Display for Event {
             Self::Role { machine, role } => write!(f, "{} becomes a {}", name(*machine), role.word()),
             Self::Replaced { machine, how, by, role } => {
                 let how = match how {
-                    Leaving::Drained => "leaves",
-                    Leaving::Lost => "is lost",
+                    Departure::Drained => "leaves",
+                    Departure::Lost => "is lost",
                 };
                 write!(f, "{}, a {}, {how}, and {} comes in its place", name(*machine), role.word(), name(*by))
             }

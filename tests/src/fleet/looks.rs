@@ -15,7 +15,7 @@ use qemu::{Deadline, Vm};
 use serde_json::Value;
 
 use super::{Fleet, MESH_CHANGED, NAME, SEES_RECORDS, capture_of, name, row_of};
-use crate::capture::{Kind, kinds, others};
+use crate::capture::{PacketKind, kinds, others};
 use crate::records::Records;
 use crate::stranger::Stranger;
 use crate::writer::Writer;
@@ -324,7 +324,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When there is no such machine, or no capture.
-    pub fn carried(&self, machine: u32) -> anyhow::Result<BTreeMap<Kind, usize>> {
+    pub fn carried(&self, machine: u32) -> anyhow::Result<BTreeMap<PacketKind, usize>> {
         kinds(&std::fs::read(capture_of(&self.known(machine)?.plan)).context("read a capture")?)
     }
 

@@ -7,7 +7,7 @@ use std::{
     fmt::Write,
 };
 
-use ::tests::Table;
+use ::tests::CaseTable;
 
 use super::{
     finding::Finding,
@@ -44,9 +44,9 @@ struct Proof {
 
 impl Proofs {
     /// Proofs by the cases on machines.
-    pub(super) fn of_cases(tables: &[Table]) -> Self {
+    pub(super) fn of_cases(tables: &[CaseTable]) -> Self {
         let mut proofs = Self::default();
-        for Table { file, cases, .. } in tables {
+        for CaseTable { file, cases, .. } in tables {
             for (case, id) in cases.iter().flat_map(|case| case.proves.iter().map(move |id| (case, id))) {
                 let proof = proofs.by_id.entry((*id).to_owned()).or_default();
                 proof.cases.insert(((*file).to_owned(), case.name.to_owned()));
@@ -156,7 +156,7 @@ mod tests {
 
     fn proofs() -> Proofs {
         const CASES: &[Case] = &[case("one", &["O1", "D4"]), case("two", &["O1"]), case("three", &[])];
-        let mut proofs = Proofs::of_cases(&[Table { file: "boot.rs", cases: CASES, load: Load::Light }]);
+        let mut proofs = Proofs::of_cases(&[CaseTable { file: "boot.rs", cases: CASES, load: Load::Light }]);
         proofs.read("b/src/x.rs", &format!("    /// Proves: O1, D2. And more.\n{TEST}// Proves: O9\n\"Proves: O9\""));
         proofs.read("b/src/reproducible.rs", "//! So. Proves: S6\n");
         proofs.read("a/src/x.rs", "/// Proves: O1 A1, among O9.\n/// And so on.\n#[expect(x)]\n#[test]\nfn y() {}\n");
