@@ -505,7 +505,7 @@ pub fn etcd_key(bytes: &[u8]) -> ParseVerdict {
 pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
     let read = [
         outcome(&cluster::record::Changes::decode(bytes)),
-        outcome(&cluster::record::Holder::decode(bytes)),
+        outcome(&cluster::record::HolderRecord::decode(bytes)),
         outcome(&cluster::record::Cluster::decode(bytes)),
         outcome(&cluster::record::Machine::decode(bytes)),
         outcome(&cluster::record::TicketRecord::decode(bytes)),
@@ -517,7 +517,7 @@ pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
 
 /// A DHCP message: the payload of a datagram.
 pub fn dhcp_message(bytes: &[u8]) -> ParseVerdict {
-    outcome(&dhcp::wire::Message::parse(bytes))
+    outcome(&dhcp::wire::DhcpMessage::parse(bytes))
 }
 
 /// An Ethernet frame that may hold one.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use cluster::desired::Desired;
 use probe::Probe;
-use probe::http::Endpoint;
+use probe::http::LocalServer;
 use services::{ServicePlan, ServiceProgram, ServiceRole, Task};
 use supervise::Spec;
 use sys::process::Privileges;
@@ -158,7 +158,7 @@ fn of_program(spec: Spec, program: ServiceProgram, clients: &Clients) -> Unit {
         probe: Some(match program.probe {
             services::ReadinessProbe::UnixSocket { path } => Probe::UnixSocket(path.into()),
             services::ReadinessProbe::HttpGet { address, path } => {
-                Probe::Http(Endpoint { address: address.into(), tls: None }, path.to_owned())
+                Probe::Http(LocalServer { address: address.into(), tls: None }, path.to_owned())
             }
             services::ReadinessProbe::HttpsGet { address, path, authority, client } => {
                 Probe::Http(clients.endpoint(address, authority, client), path.to_owned())

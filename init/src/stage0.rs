@@ -16,7 +16,7 @@ use std::time::Duration;
 use formats::verity::Verity;
 use model::{BootClass, Uuid};
 use rustix::mount::{MountFlags, mount, mount_move};
-use sys::device_mapper::{Access, Device, Target};
+use sys::device_mapper::{Access, Device, DmTarget};
 
 use crate::machine::disk::Refused;
 use crate::machine::kernel;
@@ -80,7 +80,7 @@ pub(crate) fn run() -> Result<Infallible, Error> {
     let verity: Verity = read(VERITY)?.parse().map_err(Error::Verity)?;
     let slot = find_slot(verity.root.partition_uuid())?;
     let table = verity.table(&slot.to_string_lossy());
-    let target = Target { kind: "verity", sectors: verity.sectors(), parameters: &table };
+    let target = DmTarget { kind: "verity", sectors: verity.sectors(), parameters: &table };
     let root = Device::create("root", Access::ReadOnly, &target).map_err(Error::DeviceMapper)?;
     switch(&root.path())?;
     let environment = [(kernel::ROOT_HASH, verity.root.to_string()), (kernel::BEGAN, began.as_micros().to_string())];

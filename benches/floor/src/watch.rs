@@ -9,7 +9,7 @@ use std::time::Duration;
 use benches::BootMilestone;
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
 use pki::{AuthorityKind, CertificateDer, Identity, PrivateKey};
-use probe::http::{Endpoint, Session, Tls};
+use probe::http::{LocalServer, Session, Tls};
 use probe::{PAUSE, Probe};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
@@ -83,7 +83,7 @@ fn session(address: SocketAddr, authority: AuthorityKind, client: Credential) ->
     let config = pki::server_auth::under_authority(authority, Some(identity), Arc::new(DefaultTimeProvider));
     let config = config.map_err(|error| failed(io::Error::other(error)))?;
     let tls = Tls { name: ServerName::from(address.ip()), config: Arc::new(config) };
-    Ok(Session::with(Endpoint { address, tls: Some(tls) }))
+    Ok(Session::with(LocalServer { address, tls: Some(tls) }))
 }
 
 fn certificate(path: &str) -> io::Result<CertificateDer<'static>> {

@@ -24,7 +24,7 @@ use model::{
     BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, OwnerPubKey, Protection, RootHash,
     Secret,
 };
-use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
+use pki::client_auth::{NamedIdentity, Owners, nameless_certificate, server_config};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey, machine_tls_name};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -166,7 +166,7 @@ impl Fake {
         let boot = PrivateKey::generate().unwrap();
         let nameless = Identity { chain: vec![nameless_certificate(&boot).unwrap()], key: &boot };
         let identity = Identity { chain: vec![leaf.clone(), authority.clone()], key: &key };
-        let named = Named { name: machine_tls_name(machine, id), identity };
+        let named = NamedIdentity { name: machine_tls_name(machine, id), identity };
         let mut tls = server_config(nameless, Some(named), owners, Arc::new(DefaultTimeProvider)).unwrap();
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));

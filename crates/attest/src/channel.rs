@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::code::{CommandCode, ResponseCode, handle};
 use crate::command::{Authorisation, Entity, frame};
 use crate::kdf::CryptoError;
-use crate::object::{Name, StorageKeyPublic};
+use crate::object::{ObjectName, StorageKeyPublic};
 use crate::response::{self, AnswerFrame, TpmAnswer};
 use crate::session::{Disbelief, Purpose, Request, Session};
 use crate::wire::{MalformedAnswer, Writer};
@@ -163,7 +163,7 @@ pub(crate) struct Verified {
 pub(crate) struct Channel {
     /// None from the moment its hierarchy is closed, which takes it away.
     key_handle: Option<u32>,
-    key: Name,
+    key: ObjectName,
     session_handle: u32,
     /// None from the moment a command is signed until its answer verified.
     session: Option<Session>,
@@ -178,7 +178,7 @@ impl Channel {
     }
 
     /// The storage key's name: which TPM this is.
-    pub(crate) const fn key(&self) -> Name {
+    pub(crate) const fn key(&self) -> ObjectName {
         self.key
     }
 

@@ -5,7 +5,7 @@
 use zeroize::Zeroizing;
 
 use crate::code::{CommandCode, handle, tag};
-use crate::object::Name;
+use crate::object::ObjectName;
 use crate::wire::Writer;
 
 /// Entity that a command acts on: a handle, and the name under which it is hashed into the command's HMAC.
@@ -14,7 +14,7 @@ pub(crate) enum Entity {
     /// A PCR, a hierarchy or a session: its handle is its name.
     Fixed(u32),
     /// A loaded object.
-    Object { handle: u32, name: Name },
+    Object { handle: u32, name: ObjectName },
 }
 
 impl Entity {

@@ -11,7 +11,7 @@ use crate::channel::Transport;
 use crate::code::{CommandCode, tag};
 use crate::command::CONTINUE_SESSION;
 use crate::kdf::{self, hmac_sha256, kdfa, kdfe, sha256};
-use crate::object::{Name, StorageKeyPublic};
+use crate::object::{ObjectName, StorageKeyPublic};
 use crate::wire::{Reader, Writer};
 
 /// Answers each command of this code with these parameters, after a handle where the command makes one.
@@ -42,8 +42,8 @@ impl Liar {
     }
 
     /// The name that seals are made under.
-    pub(crate) fn name(&self) -> Name {
-        Name::of(&self.storage_key())
+    pub(crate) fn name(&self) -> ObjectName {
+        ObjectName::of(&self.storage_key())
     }
 
     /// The session's key, by the salt that only the storage key opens.
@@ -110,7 +110,12 @@ impl Transport for Liar {
         let mut parameters = match code {
             _ if is(CommandCode::CreatePrimary) => {
                 let public = self.storage_key();
-                Writer::new().sized(&public).bytes(&CREATION).sized(Name::of(&public).as_bytes()).as_slice().to_vec()
+                Writer::new()
+                    .sized(&public)
+                    .bytes(&CREATION)
+                    .sized(ObjectName::of(&public).as_bytes())
+                    .as_slice()
+                    .to_vec()
             }
             _ if is(CommandCode::StartAuthSession) => self.start(reader.rest()),
             _ => self.answers.get(&code).cloned().unwrap_or_default(), // as the test has it

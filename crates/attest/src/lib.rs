@@ -44,10 +44,10 @@ mod wire;
 pub use channel::{TpmError, Transport};
 pub use code::{CommandCode, ResponseCode};
 pub use kdf::CryptoError;
-pub use object::{BadName, Name, SealedObject};
+pub use object::{BadName, ObjectName, SealedObject};
 pub use pcr::{
     BrokenFirmware, CAP_PCR, CapOf, PcrDigest, PcrValues, PolicyDigest, ReservedBootClass, check_firmware, sealing_pcrs,
 };
-pub use retire::Guarded;
+pub use retire::GuardedPart;
 pub use tpm::{SeedError, Tpm, UnsealError};
 pub use wire::MalformedAnswer;

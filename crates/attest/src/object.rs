@@ -16,7 +16,7 @@ pub struct SealedObject {
     /// Sensitive area that the TPM encrypted under its storage key, without a size before it.
     pub private: Vec<u8>,
     /// Name of that storage key: says which TPM.
-    pub storage_key: Name,
+    pub storage_key: ObjectName,
 }
 
 impl SealedObject {
@@ -35,14 +35,14 @@ const MAX_PRIVATE: usize = 512;
 
 /// Name of an object: hash algorithm and SHA-256 of its public area (part 1, section 16).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Name([u8; 34]);
+pub struct ObjectName([u8; 34]);
 
 /// The bytes are no name: not 34 of them, or not by SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the name of a TPM object")]
 pub struct BadName;
 
-impl Name {
+impl ObjectName {
     pub(crate) fn of(public: &[u8]) -> Self {
         let mut name = [0; 34];
         let (hash, digest) = name.split_at_mut(2);
@@ -58,7 +58,7 @@ impl Name {
     }
 }
 
-impl TryFrom<&[u8]> for Name {
+impl TryFrom<&[u8]> for ObjectName {
     type Error = BadName;
 
     fn try_from(bytes: &[u8]) -> Result<Self, BadName> {
@@ -67,9 +67,9 @@ impl TryFrom<&[u8]> for Name {
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Name(")?;
+        f.write_str("ObjectName(")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         f.write_str(")")
     }
@@ -93,7 +93,7 @@ mod attribute {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StorageKeyPublic {
     pub(crate) point: Point,
-    pub(crate) name: Name,
+    pub(crate) name: ObjectName,
 }
 
 impl StorageKeyPublic {
@@ -127,7 +127,7 @@ impl StorageKeyPublic {
         let mut reader = Reader::new(filled);
         let point = Point { x: reader.sized_array("storage key")?, y: reader.sized_array("storage key")? };
         reader.finish()?;
-        Ok(Self { point, name: Name::of(public) })
+        Ok(Self { point, name: ObjectName::of(public) })
     }
 }
 
@@ -135,7 +135,7 @@ impl StorageKeyPublic {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SealedPublic {
     pub(crate) policy: PolicyDigest,
-    pub(crate) name: Name,
+    pub(crate) name: ObjectName,
 }
 
 impl SealedPublic {
@@ -162,7 +162,7 @@ impl SealedPublic {
         }
         reader.sized_array::<32>("sealed object's unique value")?;
         reader.finish()?;
-        Ok(Self { policy, name: Name::of(public) })
+        Ok(Self { policy, name: ObjectName::of(public) })
     }
 }
 
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_sealed_object_of_impossible_size_is_refused() {
-        let storage_key = Name::of(&[]);
+        let storage_key = ObjectName::of(&[]);
         for size in [0, MAX_PRIVATE + 1, 70_000] {
             let sealed = SealedObject { public: sealed_public(), private: vec![0; size], storage_key };
             assert_eq!(sealed.check(), Err(MalformedAnswer::Size));
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn a_name_is_34_bytes_by_sha256() {
-        let name = Name::of(b"anything");
-        assert_eq!(Name::try_from(&name.as_bytes()[..]), Ok(name));
-        assert_eq!(Name::try_from(&name.as_bytes()[1..]), Err(BadName));
-        assert_eq!(Name::try_from(&[0; 34][..]), Err(BadName));
+        let name = ObjectName::of(b"anything");
+        assert_eq!(ObjectName::try_from(&name.as_bytes()[..]), Ok(name));
+        assert_eq!(ObjectName::try_from(&name.as_bytes()[1..]), Err(BadName));
+        assert_eq!(ObjectName::try_from(&[0; 34][..]), Err(BadName));
     }
 
     proptest! {
@@ -229,7 +229,7 @@ mod tests {
 
         #[test]
         fn no_bytes_panic_the_parsers(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (SealedPublic::parse(&bytes), StorageKeyPublic::parse(&bytes), Name::try_from(&bytes[..]));
+            let _ = (SealedPublic::parse(&bytes), StorageKeyPublic::parse(&bytes), ObjectName::try_from(&bytes[..]));
         }
     }
 }

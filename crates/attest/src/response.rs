@@ -8,7 +8,7 @@ use std::fmt;
 use model::{PcrSelection, Secret};
 
 use crate::code::{CommandCode, ResponseCode, capability, tag};
-use crate::object::{Name, StorageKeyPublic};
+use crate::object::{ObjectName, StorageKeyPublic};
 use crate::pcr::{PcrDigest, PcrValues, selection_wire};
 use crate::wire::{MalformedAnswer, Reader};
 
@@ -157,7 +157,7 @@ pub fn pcr_read(selection: PcrSelection, parameters: &[u8]) -> Result<PcrValues,
 ///
 /// # Errors
 /// [`MalformedAnswer`], also when the TPM's name for it is not the hash of what it shows.
-pub fn create_primary(parameters: &[u8]) -> Result<Name, MalformedAnswer> {
+pub fn create_primary(parameters: &[u8]) -> Result<ObjectName, MalformedAnswer> {
     storage_key(parameters).map(|key| key.name)
 }
 
@@ -202,7 +202,7 @@ pub fn create(parameters: &[u8]) -> Result<ObjectBlobs<'_>, MalformedAnswer> {
 ///
 /// # Errors
 /// [`MalformedAnswer`]
-pub fn load(parameters: &[u8]) -> Result<Name, MalformedAnswer> {
+pub fn load(parameters: &[u8]) -> Result<ObjectName, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let name = reader.sized()?;
     reader.finish()?;
@@ -309,9 +309,9 @@ mod tests {
             let creation = Writer::new().sized(&[]).sized(&[]).u16(0).u32(0).sized(&[]);
             Writer::new().sized(public).bytes(creation.as_slice()).sized(name)
         };
-        let right = Name::of(public);
+        let right = ObjectName::of(public);
         assert_eq!(create_primary(answer(right.as_bytes()).as_slice()), Ok(right));
-        let other = create_primary(answer(Name::of(b"another key").as_bytes()).as_slice());
+        let other = create_primary(answer(ObjectName::of(b"another key").as_bytes()).as_slice());
         assert_eq!(other, Err(MalformedAnswer::Field("storage key's name")));
     }
 

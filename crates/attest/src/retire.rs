@@ -24,7 +24,7 @@ use crate::wire::Writer;
 /// Part of the TPM that could not be closed, because somebody gave it a password or a lock of its own: firmware, or the
 /// machine's former owner. It is closed to all others, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guarded {
+pub enum GuardedPart {
     /// TPM2_Clear is still allowed, to whoever knows the lockout password.
     Clear,
     /// The endorsement hierarchy.
@@ -43,7 +43,7 @@ impl<T: Transport> Tpm<T> {
     ///
     /// # Errors
     /// [`TpmError`]; then root could lose the disk, and nothing else may run.
-    pub fn retire(mut self) -> Result<Vec<Guarded>, TpmError<T::Error>> {
+    pub fn retire(mut self) -> Result<Vec<GuardedPart>, TpmError<T::Error>> {
         let permanent = self.property(capability::PERMANENT)?;
         let started = self.property(capability::STARTUP_CLEAR)?;
         let mut guarded = Vec::new();
@@ -51,16 +51,16 @@ impl<T: Transport> Tpm<T> {
             // A wrong password would lock the lockout hierarchy for hours, so none is tried where there is one.
             let password = permanent & capability::LOCKOUT_AUTH_SET != 0;
             if password || !granted(self.forbid_clear())? {
-                guarded.push(Guarded::Clear);
+                guarded.push(GuardedPart::Clear);
             }
         }
         if started & capability::ENDORSEMENT_ENABLED != 0 && !granted(self.close_hierarchy(handle::ENDORSEMENT))? {
-            guarded.push(Guarded::Endorsement);
+            guarded.push(GuardedPart::Endorsement);
         }
         self.close_hierarchy(handle::OWNER)?;
         // Last: a refusal ends the session, and without the owner hierarchy there is no other.
         if started & capability::PLATFORM_ENABLED != 0 && !granted(self.close_hierarchy(handle::PLATFORM))? {
-            guarded.push(Guarded::Platform);
+            guarded.push(GuardedPart::Platform);
         }
         Ok(guarded)
     }

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::channel::{Call, Channel, TpmError, Transport, exchange, flush, start_policy};
 use crate::code::{CommandCode, ResponseCode, algorithm};
 use crate::command::{Entity, frame};
-use crate::object::{Name, SealedObject, SealedPublic};
+use crate::object::{ObjectName, SealedObject, SealedPublic};
 use crate::pcr::{CAP_PCR, CapOf, PcrValues, PolicyDigest, cap_digest, selection_wire};
 use crate::response;
 use crate::session::Purpose;
@@ -133,7 +133,7 @@ impl<T: Transport> Tpm<T> {
     ///
     /// # Errors
     /// [`TpmError`]
-    pub fn storage_key(&mut self) -> Result<Name, TpmError<T::Error>> {
+    pub fn storage_key(&mut self) -> Result<ObjectName, TpmError<T::Error>> {
         self.in_channel(|_, channel| Ok(channel.key()))
     }
 
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn another_object_than_the_seals_is_not_opened() {
         let public = public(OURS);
-        let unsealed = |loaded: Name| {
+        let unsealed = |loaded: ObjectName| {
             let liar = Liar::new([
                 (CommandCode::Load, Writer::new().sized(loaded.as_bytes())),
                 (CommandCode::Unseal, Writer::new().sized(&SECRET)),
@@ -362,9 +362,9 @@ mod tests {
             let opened = tpm.unseal(&sealed, sealing_pcrs(BootClass::Direct).expect("not reserved"));
             (opened, tpm.transport.asked.clone())
         };
-        let (opened, _) = unsealed(Name::of(&public));
+        let (opened, _) = unsealed(ObjectName::of(&public));
         assert_eq!(opened.expect("its own object").expose(), &SECRET);
-        let (opened, asked) = unsealed(Name::of(b"another object"));
+        let (opened, asked) = unsealed(ObjectName::of(b"another object"));
         let expected = MalformedAnswer::Field("loaded object's name");
         assert!(matches!(
             opened,

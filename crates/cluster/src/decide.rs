@@ -16,7 +16,7 @@ use model::{MachineId, OwnerPubKey};
 
 use crate::denied::Denied;
 use crate::key::{AuditId, Key};
-use crate::record::{AuditLine, Changes, Cluster, Holder, Machine, Standing, UnixSeconds, is_below};
+use crate::record::{AuditLine, Changes, Cluster, HolderRecord, Machine, Standing, UnixSeconds, is_below};
 use crate::request::{Asks, Creation, Request};
 use crate::state::State;
 use crate::txn::{Compare, Condition, Granted, Txn};
@@ -155,7 +155,7 @@ impl Draft {
     /// All that is a new machine's alone.
     fn new_machine(&mut self, machine: &Machine) {
         let id = machine.id();
-        let holder = Holder(id).encode();
+        let holder = HolderRecord(id).encode();
         self.create(Key::Machine(id), machine.encode());
         self.create(Key::Disk(machine.disk), holder.clone());
         self.create(Key::VpnKey(machine.vpn_key), holder.clone());

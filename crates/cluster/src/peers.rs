@@ -91,7 +91,7 @@ impl State {
 
 /// Peers in the form in which they are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredPeers {
     /// [`MOST_KNOWN_BYTES`] at most.
     pub bytes: Vec<u8>,
     /// So many endpoints of a peer are among them at most; fewer than [`MOST_ENDPOINTS`] where not all had room.
@@ -125,7 +125,7 @@ impl Known {
     ///
     /// # Errors
     /// [`TooManyPeers`] where they are too many even so.
-    pub fn encode(&self) -> Result<Option<Kept>, TooManyPeers> {
+    pub fn encode(&self) -> Result<Option<StoredPeers>, TooManyPeers> {
         let Some(version) = self.version else { return Ok(None) };
         for endpoints in (0..=MOST_ENDPOINTS).rev() {
             // All that was ever written is news then.
@@ -142,7 +142,7 @@ impl Known {
                 peers: self.peers.values().map(peer).collect(),
             };
             if wire.encoded_len() <= MOST_KNOWN_BYTES {
-                return Ok(Some(Kept { bytes: wire.encode_to_vec(), endpoints }));
+                return Ok(Some(StoredPeers { bytes: wire.encode_to_vec(), endpoints }));
             }
         }
         Err(TooManyPeers(self.peers.len()))
@@ -376,7 +376,7 @@ mod tests {
         let mut known = Known::default();
         assert_eq!(known.encode(), Ok(None), "nothing was heard");
         known.take(history(&[Written::Moves(1), Written::Moves(2)])[1].news(None));
-        let Kept { bytes, endpoints } = known.encode().expect("few").expect("it was heard");
+        let StoredPeers { bytes, endpoints } = known.encode().expect("few").expect("it was heard");
         assert_eq!(endpoints, MOST_ENDPOINTS);
         assert_eq!(Known::decode(&bytes), Ok(known.clone()));
 

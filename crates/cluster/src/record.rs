@@ -185,7 +185,7 @@ pub struct Changes(pub u64);
 
 /// Record of a key of [`crate::key::Key::Disk`], `VpnKey`, `Address` or `Pods`: the machine that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder(pub MachineId);
+pub struct HolderRecord(pub MachineId);
 
 formats::strict_message! {
     struct ChangesWire, CHANGES = "Changes" {
@@ -217,7 +217,7 @@ impl Changes {
     }
 }
 
-impl Holder {
+impl HolderRecord {
     /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {

@@ -9,7 +9,7 @@ use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
 
 use crate::key::{BadKey, Key};
 use crate::members::Members;
-use crate::record::{BadRecord, Changes, Cluster, ColdStartEpochs, Holder, Machine, TicketRecord};
+use crate::record::{BadRecord, Changes, Cluster, ColdStartEpochs, HolderRecord, Machine, TicketRecord};
 
 /// A key with its value, as etcd gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -357,7 +357,8 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
     };
     let key = Key::read(bytes)?;
     let refused = |source| BadState::Record { key, source };
-    let holder = || value.map(Holder::decode).transpose().map(|it| it.map(|Holder(id)| id)).map_err(refused);
+    let holder =
+        || value.map(HolderRecord::decode).transpose().map(|it| it.map(|HolderRecord(id)| id)).map_err(refused);
     let read = match key {
         Key::Version => {
             Read::Version(value.map(Changes::decode).transpose().map_err(refused)?.map(|it| (it, revision)))

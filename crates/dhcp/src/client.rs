@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use model::{KeptPrefixes, UnfitLink};
 
-use crate::wire::{self, Mac, Message, MessageError, MessageType, Prefix};
+use crate::wire::{self, DhcpMessage, Mac, MessageError, MessageType, Prefix};
 
 /// Before the first repetition; doubled for each further one. RFC 2131 §4.1 says 4 s, but the machine's whole boot
 /// waits here, and one more small packet harms nobody.
@@ -66,7 +66,7 @@ pub struct Lease {
 /// A lease and the moment it counts from: what a shell keeps beside its client, so that a client started anew goes on
 /// with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldLease {
     /// The lease.
     pub lease: Lease,
     /// When it was asked for; the server cannot have begun to count later.
@@ -110,7 +110,7 @@ pub enum Effect {
         bytes: Vec<u8>,
     },
     /// Give the link this lease, in place of the one it has.
-    Configure(Held),
+    Configure(HeldLease),
     /// Take the address away.
     Deconfigure,
     /// Tell the log.
@@ -145,14 +145,14 @@ pub enum Report {
     /// The lease is over.
     Expired,
     /// A message was not used.
-    Ignored(Ignored),
+    Ignored(IgnoreReason),
     /// The lease of this server is taken, but not a resolver of it.
     LeftOut { server: Ipv4Addr, why: UnfitLink },
 }
 
 /// Why a message was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ignored {
+pub enum IgnoreReason {
     /// The message is no DHCP message.
     Malformed(MessageError),
     /// The message belongs to another transaction or another client.
@@ -244,9 +244,9 @@ impl Client {
     /// Goes on with a lease that an earlier client of this link was given: it is kept, renewed and given up as if that
     /// client had lived on.
     #[must_use]
-    pub fn resume(station: Station, held: Held, now: Instant, out: &mut Vec<Effect>) -> Self {
+    pub fn resume(station: Station, held: HeldLease, now: Instant, out: &mut Vec<Effect>) -> Self {
         let Station { mac, seed, kept } = station;
-        let Held { lease, since } = held.clone();
+        let HeldLease { lease, since } = held.clone();
         if lease.term.ends(since).is_none_or(|ends| now < ends.end) {
             // How far the earlier client came with it is not known.
             out.push(Effect::Configure(held));
@@ -329,9 +329,9 @@ impl Client {
         }
     }
 
-    fn receive(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<Effect>) -> Result<(), Ignored> {
-        let message = Message::parse(bytes).map_err(Ignored::Malformed)?;
-        let unexpected = Ignored::Unexpected(message.message_type);
+    fn receive(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<Effect>) -> Result<(), IgnoreReason> {
+        let message = DhcpMessage::parse(bytes).map_err(IgnoreReason::Malformed)?;
+        let unexpected = IgnoreReason::Unexpected(message.message_type);
         let exchange = match &self.state {
             State::Selecting { exchange, .. }
             | State::Requesting { exchange, .. }
@@ -341,10 +341,10 @@ impl Client {
             State::Bound { .. } => return Err(unexpected),
         };
         if message.xid != exchange.xid || message.chaddr != self.mac || exchange.tries == 0 {
-            return Err(Ignored::NotOurs);
+            return Err(IgnoreReason::NotOurs);
         }
-        let server = message.server_id.filter(|&id| wire::is_host_address(id)).ok_or(Ignored::NoServer)?;
-        let foreign = |asked: Ipv4Addr| if server == asked { Ok(()) } else { Err(Ignored::ForeignServer) };
+        let server = message.server_id.filter(|&id| wire::is_host_address(id)).ok_or(IgnoreReason::NoServer)?;
+        let foreign = |asked: Ipv4Addr| if server == asked { Ok(()) } else { Err(IgnoreReason::ForeignServer) };
         match (&self.state, message.message_type) {
             (&State::Selecting { refusals, .. }, MessageType::Offer) => {
                 let offer = Lease::of(&message, server, self.kept)?;
@@ -398,11 +398,11 @@ impl Client {
     }
 
     /// The lease counts from the question, not from the answer: the server cannot have begun later.
-    fn bind(&mut self, lease: Lease, message: &Message, exchange: Exchange, out: &mut Vec<Effect>) {
+    fn bind(&mut self, lease: Lease, message: &DhcpMessage, exchange: Exchange, out: &mut Vec<Effect>) {
         let unfit = message.dns.iter().filter_map(|resolver| self.kept.judge_resolver(*resolver).err());
         out.extend(unfit.map(|why| Effect::Report(Report::LeftOut { server: lease.server_id, why })));
         let since = exchange.began;
-        out.push(Effect::Configure(Held { lease: lease.clone(), since }));
+        out.push(Effect::Configure(HeldLease { lease: lease.clone(), since }));
         self.state = State::Bound { lease, since };
     }
 
@@ -499,13 +499,15 @@ impl Client {
 
 impl Lease {
     /// Checks what a server gives; T1 and T2 that make no sense give way to RFC 2131's defaults (§4.4.5).
-    fn of(message: &Message, server_id: Ipv4Addr, kept: KeptPrefixes) -> Result<Self, Ignored> {
-        let (Some(prefix), Some(seconds)) = (message.prefix, message.lease_time) else { return Err(Ignored::Unusable) };
+    fn of(message: &DhcpMessage, server_id: Ipv4Addr, kept: KeptPrefixes) -> Result<Self, IgnoreReason> {
+        let (Some(prefix), Some(seconds)) = (message.prefix, message.lease_time) else {
+            return Err(IgnoreReason::Unusable);
+        };
         let address = message.yiaddr;
         if !prefix.is_host(address) || seconds < SHORTEST_LEASE {
-            return Err(Ignored::Unusable);
+            return Err(IgnoreReason::Unusable);
         }
-        kept.judge_link(address, prefix.bits()).map_err(|why| Ignored::Unfit { server: server_id, why })?;
+        kept.judge_link(address, prefix.bits()).map_err(|why| IgnoreReason::Unfit { server: server_id, why })?;
         let is_resolver = |&asked: &Ipv4Addr| wire::is_host_address(asked) && kept.judge_resolver(asked).is_ok();
         let is_router =
             |&router: &Ipv4Addr| prefix.is_host(router) && prefix.joins(router, address) && router != address;
@@ -532,8 +534,8 @@ impl Lease {
         })
     }
 
-    fn for_address(self, asked: Ipv4Addr) -> Result<Self, Ignored> {
-        if self.address == asked { Ok(self) } else { Err(Ignored::OtherAddress(self.address)) }
+    fn for_address(self, asked: Ipv4Addr) -> Result<Self, IgnoreReason> {
+        if self.address == asked { Ok(self) } else { Err(IgnoreReason::OtherAddress(self.address)) }
     }
 }
 
@@ -565,14 +567,14 @@ impl Exchange {
         Self { xid: u32::from_be_bytes([a, b, c, d]), began: now, tries: 0, next: now }
     }
 
-    fn message(&self, message_type: MessageType, mac: Mac, now: Instant) -> Message {
-        let mut message = Message::new(message_type, self.xid, mac);
+    fn message(&self, message_type: MessageType, mac: Mac, now: Instant) -> DhcpMessage {
+        let mut message = DhcpMessage::new(message_type, self.xid, mac);
         message.secs = u16::try_from(now.saturating_duration_since(self.began).as_secs()).unwrap_or(u16::MAX);
         message
     }
 
     /// RFC 2131 §4.3.2: the address in `ciaddr`, neither option 50 nor 54.
-    fn renewal(&self, lease: &Lease, mac: Mac, now: Instant) -> Message {
+    fn renewal(&self, lease: &Lease, mac: Mac, now: Instant) -> DhcpMessage {
         let mut request = self.message(MessageType::Request, mac, now);
         request.ciaddr = lease.address;
         request.max_size = Some(MAX_SIZE);
@@ -599,7 +601,7 @@ fn earlier(one: (Instant, &'static str), other: (Instant, &'static str)) -> (Ins
     if one.0 < other.0 { one } else { other }
 }
 
-fn broadcast(from: Ipv4Addr, message: &Message) -> Effect {
+fn broadcast(from: Ipv4Addr, message: &DhcpMessage) -> Effect {
     Effect::Send { to: Destination::Broadcast { from }, bytes: message.emit() }
 }
 

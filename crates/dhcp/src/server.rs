@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::wire::{Mac, Message, MessageType, Prefix};
+use crate::wire::{DhcpMessage, Mac, MessageType, Prefix};
 
 /// How long an offer is kept for the client it was made to.
 const OFFER_KEPT: Duration = Duration::from_secs(10);
@@ -117,7 +117,7 @@ impl Server {
     /// Answers one UDP payload that came to the server's port, if there is something to answer. What is malformed, for
     /// another server, or came through a relay gets no answer.
     pub fn handle(&mut self, payload: &[u8], now: Instant) -> Option<Reply> {
-        let message = Message::parse(payload).ok().filter(|message| message.giaddr.is_unspecified())?;
+        let message = DhcpMessage::parse(payload).ok().filter(|message| message.giaddr.is_unspecified())?;
         self.held.retain(|_, hold| hold.until.is_none_or(|until| now < until));
         match message.message_type {
             MessageType::Discover => {
@@ -153,7 +153,7 @@ impl Server {
         })
     }
 
-    fn request(&mut self, message: &Message, now: Instant) -> Option<Reply> {
+    fn request(&mut self, message: &DhcpMessage, now: Instant) -> Option<Reply> {
         let mac = message.chaddr;
         let address = if message.server_id.is_some() {
             let Some(address) = self.named_to_us(message) else {
@@ -172,18 +172,18 @@ impl Server {
             self.hold(address, mac, self.lease_until(now));
             return Some(self.give(MessageType::Ack, message, address));
         }
-        let mut nak = Message::new(MessageType::Nak, message.xid, mac);
+        let mut nak = DhcpMessage::new(MessageType::Nak, message.xid, mac);
         nak.server_id = Some(self.config.address);
         Some(Reply { mac: Mac::BROADCAST, destination: Ipv4Addr::BROADCAST, bytes: nak.emit() })
     }
 
     /// The address a message names, if it names us with it.
-    fn named_to_us(&self, message: &Message) -> Option<Ipv4Addr> {
+    fn named_to_us(&self, message: &DhcpMessage) -> Option<Ipv4Addr> {
         message.requested_ip.filter(|_| message.server_id == Some(self.config.address))
     }
 
     /// The one it has, the one it would like, the first that is free.
-    fn address_for(&self, message: &Message) -> Option<Ipv4Addr> {
+    fn address_for(&self, message: &DhcpMessage) -> Option<Ipv4Addr> {
         let has = self.held.iter().find(|(_, hold)| hold.by == Holder::Client(message.chaddr));
         if let Some((&address, _)) = has {
             return Some(address);
@@ -220,9 +220,9 @@ impl Server {
         (seconds != u32::MAX).then(|| now + Duration::from_secs(seconds.into()))
     }
 
-    fn give(&self, message_type: MessageType, to: &Message, address: Ipv4Addr) -> Reply {
+    fn give(&self, message_type: MessageType, to: &DhcpMessage, address: Ipv4Addr) -> Reply {
         let config = &self.config;
-        let mut message = Message::new(message_type, to.xid, to.chaddr);
+        let mut message = DhcpMessage::new(message_type, to.xid, to.chaddr);
         message.broadcast = to.broadcast;
         message.ciaddr = if message_type == MessageType::Ack { to.ciaddr } else { Ipv4Addr::UNSPECIFIED };
         message.yiaddr = address;

@@ -154,7 +154,7 @@ impl MessageType {
 
 /// A DHCP message over Ethernet. Times are in seconds; a lease time of `u32::MAX` is for ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct DhcpMessage {
     /// Type of the message.
     pub message_type: MessageType,
     /// Chosen by the client; the answer carries the same.
@@ -231,7 +231,7 @@ pub enum MessageError {
     NoType,
 }
 
-impl Message {
+impl DhcpMessage {
     /// A message with nothing in it but its type, transaction and client.
     #[must_use]
     pub const fn new(message_type: MessageType, xid: u32, chaddr: Mac) -> Self {
@@ -464,8 +464,8 @@ mod tests {
 
     #[test]
     fn an_offer_is_read_by_the_byte() {
-        let read = Message::parse(&offer()).expect("an offer");
-        let mut expected = Message::new(MessageType::Offer, 0x1234_5678, Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
+        let read = DhcpMessage::parse(&offer()).expect("an offer");
+        let mut expected = DhcpMessage::new(MessageType::Offer, 0x1234_5678, Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
         expected.yiaddr = Ipv4Addr::new(10, 0, 2, 15);
         expected.server_id = Some(Ipv4Addr::new(10, 0, 2, 2));
         expected.prefix = Prefix::new(24);
@@ -478,7 +478,7 @@ mod tests {
 
     #[test]
     fn a_discover_is_written_by_the_byte() {
-        let mut discover = Message::new(MessageType::Discover, 0xdead_beef, Mac([2, 0, 0, 0, 0, 9]));
+        let mut discover = DhcpMessage::new(MessageType::Discover, 0xdead_beef, Mac([2, 0, 0, 0, 0, 9]));
         discover.secs = 3;
         discover.max_size = Some(1500);
         let bytes = discover.emit();
@@ -495,7 +495,7 @@ mod tests {
         let refuse = |edit: Edit| {
             let mut bytes = offer();
             edit(&mut bytes);
-            Message::parse(&bytes).expect_err("refused")
+            DhcpMessage::parse(&bytes).expect_err("refused")
         };
         let table: [(Edit, MessageError); 20] = [
             (|bytes| bytes.truncate(239), MessageError::Short),
@@ -531,10 +531,10 @@ mod tests {
         bytes.extend([52, 1, 3, 53, 1, 5, 255]);
         bytes[108..115].copy_from_slice(&[51, 4, 0, 0, 0, 60, 255]);
         bytes[44..51].copy_from_slice(&[54, 4, 10, 0, 0, 1, 255]);
-        let read = Message::parse(&bytes).expect("an acknowledgement");
+        let read = DhcpMessage::parse(&bytes).expect("an acknowledgement");
         assert_eq!((read.lease_time, read.server_id), (Some(60), Some(Ipv4Addr::new(10, 0, 0, 1))));
         bytes[44] = 51;
-        assert_eq!(Message::parse(&bytes), Err(MessageError::Repeated(51)));
+        assert_eq!(DhcpMessage::parse(&bytes), Err(MessageError::Repeated(51)));
     }
 
     #[test]
@@ -545,14 +545,14 @@ mod tests {
             bytes.extend([52, 1, overload, 53, 1, 5, 255]);
             bytes[options..options + 7].copy_from_slice(&[51, 4, 0, 0, 0, 60, 255]);
             bytes[text..text + 7].copy_from_slice(b"3.efi\0\0");
-            assert_eq!(Message::parse(&bytes).map(|read| read.lease_time), Ok(Some(60)), "{overload}");
+            assert_eq!(DhcpMessage::parse(&bytes).map(|read| read.lease_time), Ok(Some(60)), "{overload}");
         }
     }
 
     #[test]
     fn whoever_asks_says_what_it_wants_to_be_told() {
         let asks = |message_type| {
-            let bytes = Message::new(message_type, 1, Mac([2; 6])).emit();
+            let bytes = DhcpMessage::new(message_type, 1, Mac([2; 6])).emit();
             bytes[FIXED..].windows(8).any(|window| window[..2] == [PARAMETER_LIST, 6] && window[2..] == WANTED)
         };
         assert_eq!(MessageType::ALL.map(asks), [true, false, true, false, false, false, false, true]);
@@ -593,9 +593,9 @@ mod tests {
             routers in proptest::collection::vec(address(), 0..64),
             dns in proptest::collection::vec(address(), 0..64),
             max_size in any::<Option<u16>>(),
-        ) -> Message {
+        ) -> DhcpMessage {
             let [lease_time, renewal_time, rebinding_time] = times;
-            Message {
+            DhcpMessage {
                 message_type: MessageType::ALL[index], xid, secs, broadcast, ciaddr, yiaddr, giaddr,
                 chaddr: Mac(mac), requested_ip, server_id, lease_time, renewal_time, rebinding_time,
                 prefix, routers, dns, max_size,
@@ -606,7 +606,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(message in message()) {
-            prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
+            prop_assert_eq!(DhcpMessage::parse(&message.emit()), Ok(message));
         }
 
         #[test]
@@ -618,8 +618,8 @@ mod tests {
                 bytes[..3].copy_from_slice(&[2, 1, 6]);
                 bytes[236..240].copy_from_slice(&MAGIC);
             }
-            if let Ok(message) = Message::parse(&bytes) {
-                prop_assert_eq!(Message::parse(&message.emit()), Ok(message));
+            if let Ok(message) = DhcpMessage::parse(&bytes) {
+                prop_assert_eq!(DhcpMessage::parse(&message.emit()), Ok(message));
             }
         }
 
@@ -629,7 +629,7 @@ mod tests {
             let end = bytes.iter().rposition(|&byte| byte == END).expect("an end");
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a short length")]
             let length = (keep * end as f64) as usize;
-            prop_assert!(Message::parse(&bytes[..length]).is_err());
+            prop_assert!(DhcpMessage::parse(&bytes[..length]).is_err());
         }
     }
 }

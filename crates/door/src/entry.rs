@@ -58,7 +58,7 @@ pub struct Place(u64);
 
 /// A connection that got in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entered {
+pub struct NewPlace {
     /// Place of the connection, to be given back when it ends.
     pub place: Place,
     /// Connection that loses its place to this one, and is to be ended at once.
@@ -163,7 +163,7 @@ impl Door {
     ///
     /// # Errors
     /// [`KnockError`]: to be closed at once.
-    pub fn knock(&mut self, source: IpAddr, now: Instant) -> Result<Entered, KnockError> {
+    pub fn knock(&mut self, source: IpAddr, now: Instant) -> Result<NewPlace, KnockError> {
         // Only sources that got a token of all lately are left, so there are never many.
         self.sources.retain(|_, seen| now.duration_since(seen.last) < LATELY);
         let seen = self.sources.get(&source);
@@ -185,7 +185,7 @@ impl Door {
         let place = Place(self.next);
         self.next += 1;
         self.places.insert(place, held);
-        Ok(Entered { place, instead_of })
+        Ok(NewPlace { place, instead_of })
     }
 
     /// The handshake at `place` is finished; whoever loses their place for the guest is to be ended at once.

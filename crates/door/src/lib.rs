@@ -28,7 +28,7 @@ mod visit;
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
 pub use calls::Calls;
 pub use entry::{
-    Door, Entered, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, OWNERS, Place, Room, STRANGERS, SettleError,
+    Door, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, NewPlace, OWNERS, Place, Room, STRANGERS, SettleError,
 };
 pub use lines::{Lines, Topic};
 pub use machines::{AGAIN, Changes, PutOff, Refusals};

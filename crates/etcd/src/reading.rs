@@ -99,7 +99,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use cluster::key::{AuditId, Key};
-    use cluster::record::{Changes, Holder};
+    use cluster::record::{Changes, HolderRecord};
     use model::MachineId;
     use proptest::prelude::*;
 
@@ -124,7 +124,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_key_is_read_once_in_one_revision_and_the_audit_is_not(disks in 0_u8..40, lines in 0_u64..9, limit in 1_usize..9) {
-            let holder = Holder(MachineId([1; 16])).encode();
+            let holder = HolderRecord(MachineId([1; 16])).encode();
             let disk = |n: u8| (Key::Disk(model::DiskUuid(model::Uuid([n; 16]))).bytes(), holder.clone());
             let mut keys: BTreeMap<_, _> = (0..disks).map(disk).collect();
             keys.extend((0..lines).map(|change| (Key::Audit(AuditId::Changed { change }).bytes(), vec![0xff])));

@@ -10,7 +10,7 @@ use crate::surroundings::Surroundings;
 
 /// A look at the interface, and at how packets leave the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct KernelState {
     /// Peers of the interface, by their keys.
     pub peers: BTreeMap<VpnPubKey, FoundPeer>,
     /// Prefixes that have a route of their own to the interface: pods, and peers with a narrow path. With the largest
@@ -70,7 +70,7 @@ pub struct Counters {
 
 /// A change of one peer, inside of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum PeerChange {
     /// Takes it away, with its session and all that it holds.
     Remove(VpnPubKey),
     /// Makes it, or sets what it is allowed; an endpoint of none leaves the kernel's.

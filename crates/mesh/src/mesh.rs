@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 
 use crate::answering::{PeerAnswers, SESSION};
-use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
+use crate::kernel::{Counters, FoundPeer, KernelState, PeerChange, Route};
 use crate::path::Moment;
 use crate::peer::{Peer, may_be_tried};
 use crate::wanted::{Asks, Sight, Wanted, alone};
@@ -34,7 +34,7 @@ pub enum Event {
     /// Some of them are others now, are new, or are gone: all of that at once.
     Changed(BTreeMap<MachineId, Option<Peer>>),
     /// The kernel has this.
-    Looked(Found),
+    Looked(KernelState),
     /// A link has got or lost its carrier, so that packets may leave by other ways than at the last look.
     LinksChanged,
     /// An echo is back.
@@ -51,7 +51,7 @@ pub enum Event {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Configures the kernel by one message, so that nobody sees a part of it.
-    Configure(Vec<Change>),
+    Configure(Vec<PeerChange>),
     /// A route.
     Route(Route),
     /// Read what the kernel has.
@@ -96,7 +96,7 @@ pub struct Mesh {
     keys: BTreeMap<VpnPubKey, MachineId>,
     prefixes: BTreeMap<Ipv4Prefix, MachineId>,
     /// By the last look, and what was asked for since.
-    found: Found,
+    found: KernelState,
     next_look: Option<Instant>,
     call: Option<Call>,
 }
@@ -114,7 +114,7 @@ impl Mesh {
     /// Starts the mesh of the machine with this key, in a cluster that keeps these prefixes, whose kernel has what was
     /// `found`: before that is known nobody knows which endpoints are to be left alone.
     #[must_use]
-    pub fn start(own: VpnPubKey, kept: KeptPrefixes, found: Found, now: Instant) -> Self {
+    pub fn start(own: VpnPubKey, kept: KeptPrefixes, found: KernelState, now: Instant) -> Self {
         Self {
             own,
             kept,
@@ -207,7 +207,7 @@ impl Mesh {
         let mut echoes = Vec::new();
         for wanted in self.wanted.values() {
             let Some(found) = self.found.peers.get(&wanted.peer.key) else { continue };
-            message.add(vec![Change::Remove(wanted.peer.key), wanted.set(found.endpoint)]);
+            message.add(vec![PeerChange::Remove(wanted.peer.key), wanted.set(found.endpoint)]);
             if wanted.heard.is_some_and(|heard| now.saturating_duration_since(heard) < SESSION) {
                 echoes.push(Effect::Echo(Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST }));
             }
@@ -241,7 +241,7 @@ impl Mesh {
         for (id, old, mut changes) in steps {
             let key = old.as_ref().map(|old| old.peer.key).filter(|key| !self.keys.contains_key(key));
             // In front of the new key, which takes over its addresses, and in one message with it.
-            changes.splice(..0, key.map(Change::Remove));
+            changes.splice(..0, key.map(PeerChange::Remove));
             let given_up = old.iter().flat_map(|old| old.routes()).map(|(to, _)| to).filter(|to| !self.is_routed(to));
             routes.extend(given_up.map(Route::Remove));
             routes.extend(
@@ -260,7 +260,7 @@ impl Mesh {
     fn put_right(&mut self, now: Instant, out: &mut Vec<Effect>) {
         let mut message = Message::default();
         for key in self.found.peers.keys().filter(|key| !self.keys.contains_key(key)) {
-            message.add(vec![Change::Remove(*key)]);
+            message.add(vec![PeerChange::Remove(*key)]);
         }
         let mut measured = self.wanted.values().filter(|wanted| wanted.path.is_measuring()).count();
         let mut echoes = Vec::new();
@@ -349,7 +349,7 @@ impl Mesh {
         peer
     }
 
-    fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, now: Instant) -> Vec<Change> {
+    fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, now: Instant) -> Vec<PeerChange> {
         let mut changes = Vec::new();
         // Its key is who it is: with another one it has answered nothing.
         let old = old.filter(|old| old.peer.key == peer.key);
@@ -392,10 +392,10 @@ impl Mesh {
 
 /// Messages under way: what belongs together stays in one.
 #[derive(Debug, Default)]
-struct Message(Vec<Vec<Change>>);
+struct Message(Vec<Vec<PeerChange>>);
 
 impl Message {
-    fn add(&mut self, together: Vec<Change>) {
+    fn add(&mut self, together: Vec<PeerChange>) {
         match self.0.last_mut() {
             _ if together.is_empty() => {}
             Some(last) if last.len() + together.len() <= MOST_CHANGES => last.extend(together),
@@ -404,21 +404,21 @@ impl Message {
     }
 }
 
-impl Found {
+impl KernelState {
     /// Takes a change as the kernel does (`set_peer`, `drivers/net/wireguard/netlink.c`), but for prefixes that a peer
     /// loses because another one is allowed them now.
-    fn take(&mut self, change: &Change) {
+    fn take(&mut self, change: &PeerChange) {
         match change {
-            Change::Remove(key) => {
+            PeerChange::Remove(key) => {
                 self.peers.remove(key);
             }
-            Change::Set { key, endpoint, allowed } => {
+            PeerChange::Set { key, endpoint, allowed } => {
                 let new = FoundPeer { endpoint: None, allowed: BTreeSet::new(), counters: Counters::default() };
                 let peer = self.peers.entry(*key).or_insert(new);
                 peer.allowed.clone_from(allowed);
                 peer.endpoint = endpoint.or(peer.endpoint);
             }
-            Change::Move { key, endpoint } => {
+            PeerChange::Move { key, endpoint } => {
                 if let Some(peer) = self.peers.get_mut(key) {
                     peer.endpoint = Some(*endpoint);
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use model::Ipv4Prefix;
 
 use crate::answering::{DEAF_AFTER, PeerAnswers, SILENT_AFTER, TRY, TRY_WAY};
-use crate::kernel::{Change, FoundPeer, Way};
+use crate::kernel::{FoundPeer, PeerChange, Way};
 use crate::learning::Learning;
 use crate::path::Path;
 use crate::peer::Peer;
@@ -68,8 +68,8 @@ impl Wanted {
         own.into_iter().chain(self.peer.pods).map(move |to| (to, limit))
     }
 
-    pub(crate) fn set(&self, endpoint: Option<SocketAddrV4>) -> Change {
-        Change::Set { key: self.peer.key, endpoint, allowed: self.peer.allowed() }
+    pub(crate) fn set(&self, endpoint: Option<SocketAddrV4>) -> PeerChange {
+        PeerChange::Set { key: self.peer.key, endpoint, allowed: self.peer.allowed() }
     }
 
     /// The first endpoint in the list that is no place around this machine.
@@ -104,14 +104,14 @@ impl Wanted {
     }
 
     /// Has packets go to `endpoint`, unless they go there.
-    pub(crate) fn try_at(&mut self, endpoint: Option<SocketAddrV4>, found: Option<SocketAddrV4>) -> Option<Change> {
+    pub(crate) fn try_at(&mut self, endpoint: Option<SocketAddrV4>, found: Option<SocketAddrV4>) -> Option<PeerChange> {
         self.answering.try_again();
         let endpoint = endpoint.filter(|endpoint| Some(*endpoint) != found)?;
-        Some(Change::Move { key: self.peer.key, endpoint })
+        Some(PeerChange::Move { key: self.peer.key, endpoint })
     }
 
     /// Changes that are to be made, given the kernel's state; and who is to be asked for an echo.
-    pub(crate) fn put_right(&mut self, sight: &Sight<'_>, now: Instant) -> (Vec<Change>, Asks) {
+    pub(crate) fn put_right(&mut self, sight: &Sight<'_>, now: Instant) -> (Vec<PeerChange>, Asks) {
         let Sight { found, ways, around, .. } = *sight;
         let Some(found) = found else {
             (self.answering, self.detour, self.way) = (PeerAnswers::default(), None, None);
@@ -153,7 +153,7 @@ impl Wanted {
             self.tries += 1;
             if self.tries.is_multiple_of(TRIES.max(self.peer.endpoints.len())) {
                 self.answering = PeerAnswers::default();
-                changes = vec![Change::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
+                changes = vec![PeerChange::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
             } else {
                 changes.extend(self.try_at(endpoint, found.endpoint));
             }
@@ -162,7 +162,7 @@ impl Wanted {
         } else if self.heard_at != found.endpoint && address.is_some_and(|address| around.include(address)) {
             // It is not left there until somebody has sent it something: the machine has got that address, or that gateway, since.
             self.answering = PeerAnswers::default();
-            changes = vec![Change::Remove(self.peer.key), self.set(self.first_endpoint(around))];
+            changes = vec![PeerChange::Remove(self.peer.key), self.set(self.first_endpoint(around))];
         }
         let asks = if self.goes_by(ways, in_touch, now) {
             Asks::It

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use time::OffsetDateTime;
 
 use crate::key::{KeyDer, KeyError, PrivateKey, PublicKey};
-use crate::profile::{AuthorityKind, Name, Profile, Usage};
+use crate::profile::{AlternativeName, AuthorityKind, Profile, Usage};
 
 /// Clocks of two machines may differ: an authority, and what it signs, is good from an hour before it was made.
 const BACKDATE: Duration = Duration::from_secs(3600);
@@ -68,7 +68,7 @@ pub enum LoadError {
 
 /// A key with the certificate made for it.
 #[derive(Debug)]
-pub struct Issued {
+pub struct CertifiedKey {
     /// The certificate.
     pub certificate: CertificateDer<'static>,
     /// Private key of the certificate.
@@ -218,9 +218,9 @@ impl Authority {
     ///
     /// # Errors
     /// [`IssueError`].
-    pub fn issue_with_key(&self, profile: &Profile<'_>, now: UnixTime) -> Result<Issued, IssueError> {
+    pub fn issue_with_key(&self, profile: &Profile<'_>, now: UnixTime) -> Result<CertifiedKey, IssueError> {
         let key = PrivateKey::generate()?;
-        Ok(Issued { certificate: self.issue(profile, key.public(), now)?, key })
+        Ok(CertifiedKey { certificate: self.issue(profile, key.public(), now)?, key })
     }
 }
 
@@ -255,10 +255,10 @@ fn instant(seconds: u64) -> Result<OffsetDateTime, IssueError> {
     OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| IssueError::Time)
 }
 
-fn alternative_name(name: Name) -> Result<SanType, rcgen::Error> {
+fn alternative_name(name: AlternativeName) -> Result<SanType, rcgen::Error> {
     Ok(match name {
-        Name::Dns(name) => SanType::DnsName(name.try_into()?),
-        Name::Ip(address) => SanType::IpAddress(address.into()),
-        Name::Uri(uri) => SanType::URI(uri.try_into()?),
+        AlternativeName::Dns(name) => SanType::DnsName(name.try_into()?),
+        AlternativeName::Ip(address) => SanType::IpAddress(address.into()),
+        AlternativeName::Uri(uri) => SanType::URI(uri.try_into()?),
     })
 }

@@ -102,7 +102,7 @@ pub struct UnknownOwner;
 
 /// Certificate that a server shows to a client that asks for its name.
 #[derive(Debug)]
-pub struct Named<'a> {
+pub struct NamedIdentity<'a> {
     /// The DNS name, exactly, in lower case.
     pub name: String,
     /// The certificate for it.
@@ -116,7 +116,7 @@ pub struct Named<'a> {
 /// [`TlsError`] when certificate and key do not fit.
 pub fn server_config(
     nameless: Identity<'_>,
-    named: Option<Named<'_>>,
+    named: Option<NamedIdentity<'_>>,
     owners: Owners,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, TlsError> {

@@ -127,7 +127,7 @@ pub enum Usage {
 
 /// A subject alternative name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Name {
+pub enum AlternativeName {
     /// A DNS name.
     Dns(String),
     /// An IPv4 address.
@@ -150,7 +150,7 @@ pub struct CertificateRow {
     /// O: to Kubernetes, the group.
     pub organisation: Option<&'static str>,
     /// Subject alternative names.
-    pub names: Vec<Name>,
+    pub names: Vec<AlternativeName>,
     /// The serial number: the id of the machine that holds it, in all certificates that one has of etcd's authority, so that the
     /// machine is revoked by name (RFC 5280, section 4.1.2.2, wants another number in each: etcd compares with its list alone).
     /// Elsewhere a random one.
@@ -233,7 +233,7 @@ impl Profile<'_> {
                 ..server(
                     Cairn,
                     machine.to_string(),
-                    vec![dns(&machine_tls_name(machine, cluster)), Name::Uri(role_uri(cluster, role))],
+                    vec![dns(&machine_tls_name(machine, cluster)), AlternativeName::Uri(role_uri(cluster, role))],
                     "serves its APIs and calls those of others as the same machine",
                 )
             },
@@ -243,7 +243,7 @@ impl Profile<'_> {
                 ..server(
                     Etcd,
                     format!("server:{node}"),
-                    vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST), Name::Ip(vpn)],
+                    vec![dns("localhost"), AlternativeName::Ip(Ipv4Addr::LOCALHOST), AlternativeName::Ip(vpn)],
                     "clients on the machine use loopback, those of other coordinators the VPN",
                 )
             },
@@ -253,7 +253,7 @@ impl Profile<'_> {
                 ..server(
                     Etcd,
                     format!("peer:{node}"),
-                    vec![dns(ETCD_PEER_NAME), Name::Ip(vpn)],
+                    vec![dns(ETCD_PEER_NAME), AlternativeName::Ip(vpn)],
                     "each member dials each other; the remote address must be in the certificate",
                 )
             },
@@ -274,9 +274,9 @@ impl Profile<'_> {
                     dns("kubernetes.default.svc"),
                     dns("kubernetes.default.svc.cluster.local"),
                     dns("localhost"),
-                    Name::Ip(Ipv4Addr::LOCALHOST),
-                    Name::Ip(vpn),
-                    Name::Ip(service),
+                    AlternativeName::Ip(Ipv4Addr::LOCALHOST),
+                    AlternativeName::Ip(vpn),
+                    AlternativeName::Ip(service),
                 ],
                 "every name a client on the machine, in a pod or behind the owner's tunnel uses",
             ),
@@ -308,7 +308,7 @@ impl Profile<'_> {
             Self::KubeletServer { node, vpn } => server(
                 Kubernetes,
                 format!("system:node:{node}"),
-                vec![dns(node.as_str()), Name::Ip(vpn)],
+                vec![dns(node.as_str()), AlternativeName::Ip(vpn)],
                 "the apiserver reaches a kubelet by the node's internal address or host name",
             ),
             Self::KubeBootstrap => CertificateRow {
@@ -332,13 +332,13 @@ impl Profile<'_> {
             Self::LoopbackServer { component } => server(
                 Kubernetes,
                 component.to_owned(),
-                vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST)],
+                vec![dns("localhost"), AlternativeName::Ip(Ipv4Addr::LOCALHOST)],
                 "its probe is asked over TLS, on loopback only",
             ),
         }
     }
 }
 
-fn dns(name: &str) -> Name {
-    Name::Dns(name.to_owned())
+fn dns(name: &str) -> AlternativeName {
+    AlternativeName::Dns(name.to_owned())
 }

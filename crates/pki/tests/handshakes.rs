@@ -8,8 +8,8 @@ use std::time::Duration;
 use keys::identity;
 use model::{ClusterId, ClusterRole, MachineId, MachinePubKey, Secret};
 use pki::client_auth::{
-    Named, Owners, UnknownMember, UnknownOwner, Who, machine_certificate, member, members, nameless_certificate,
-    owner_certificate, server_config,
+    NamedIdentity, Owners, UnknownMember, UnknownOwner, Who, machine_certificate, member, members,
+    nameless_certificate, owner_certificate, server_config,
 };
 use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
@@ -70,7 +70,7 @@ impl Cluster {
 
     fn server(&self, owners: &[&PrivateKey]) -> ServerConfig {
         let chain = vec![self.leaf.clone(), self.authority.certificate().clone()];
-        let named = Named { name: self.name(), identity: Identity { chain, key: &self.machine } };
+        let named = NamedIdentity { name: self.name(), identity: Identity { chain, key: &self.machine } };
         let nameless = Identity { chain: vec![nameless_certificate(&self.boot).unwrap()], key: &self.boot };
         let owners = Owners::new(owners.iter().map(|key| key.public().clone()).collect());
         server_config(nameless, Some(named), owners, clock(NOW)).unwrap()

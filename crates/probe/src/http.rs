@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server of this machine.
 #[derive(Debug, Clone)]
-pub struct Endpoint {
+pub struct LocalServer {
     /// Where it listens.
     pub address: SocketAddr,
     /// How it is spoken to: in clear only on loopback.
@@ -46,7 +46,7 @@ pub struct Tls {
 /// Asks one server, over one connection for as long as that lasts.
 #[derive(Debug)]
 pub struct Session {
-    endpoint: Endpoint,
+    endpoint: LocalServer,
     /// Not here while a request is under way: one that is given up takes its connection with it.
     kept: Option<Connection>,
 }
@@ -89,7 +89,7 @@ pub enum Error {
 
 impl Session {
     /// With `endpoint`; connects when it is first asked.
-    pub const fn with(endpoint: Endpoint) -> Self {
+    pub const fn with(endpoint: LocalServer) -> Self {
         Self { endpoint, kept: None }
     }
 
@@ -149,7 +149,7 @@ impl Session {
     }
 }
 
-impl Endpoint {
+impl LocalServer {
     async fn connect(&self) -> Result<Connection, Error> {
         let stream = TcpStream::connect(self.address).await?;
         // A request is small and its answer awaited.
@@ -185,7 +185,7 @@ mod tests {
     async fn server() -> (TcpListener, Session) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has ports");
         let address = listener.local_addr().expect("it is bound");
-        (listener, Session::with(Endpoint { address, tls: None }))
+        (listener, Session::with(LocalServer { address, tls: None }))
     }
 
     /// Reads one request without a body and answers it.

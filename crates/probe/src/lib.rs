@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::net::UnixStream;
 
-use crate::http::{Endpoint, Session};
+use crate::http::{LocalServer, Session};
 
 /// How one sees that a service is ready.
 #[derive(Debug, Clone)]
@@ -16,7 +16,7 @@ pub enum Probe {
     /// This unix socket accepts.
     UnixSocket(PathBuf),
     /// This path of an HTTP server answers 200.
-    Http(Endpoint, String),
+    Http(LocalServer, String),
 }
 
 /// Between two looks. Under emulation a look costs a millisecond, a service needs seconds.

@@ -373,8 +373,8 @@ fn each_credential_is_of_the_one_profile_that_is_meant_for_it() {
     let kubelet = row(Credential::KubeletClient);
     assert_eq!((kubelet.organisation, &*kubelet.common_name), (Some("system:nodes"), "system:node:node-1"));
     let (peer, server) = (row(Credential::EtcdPeer), row(Credential::EtcdServer));
-    assert!(peer.names.contains(&pki::Name::Dns(pki::ETCD_PEER_NAME.to_owned())), "{:?}", peer.names);
-    assert!(!server.names.contains(&pki::Name::Dns(pki::ETCD_PEER_NAME.to_owned())), "{:?}", server.names);
+    assert!(peer.names.contains(&pki::AlternativeName::Dns(pki::ETCD_PEER_NAME.to_owned())), "{:?}", peer.names);
+    assert!(!server.names.contains(&pki::AlternativeName::Dns(pki::ETCD_PEER_NAME.to_owned())), "{:?}", server.names);
 }
 
 /// A pod that takes all it can leaves the machine what it needs.

@@ -30,7 +30,7 @@ const BUFFER_BYTES: usize = 4096;
 
 /// Target of the device mapper that covers a whole device.
 #[derive(Debug)]
-pub struct Target<'a> {
+pub struct DmTarget<'a> {
     /// `verity`, `integrity`, `crypt`.
     pub kind: &'a str,
     /// Length in 512-byte sectors.
@@ -70,7 +70,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error`] naming the step; nothing is left behind.
-    pub fn create(name: &str, access: Access, target: &Target<'_>) -> Result<Self, Error> {
+    pub fn create(name: &str, access: Access, target: &DmTarget<'_>) -> Result<Self, Error> {
         let failed = |step, source| Error { step, device: name.to_owned(), source };
         let answer = Call::new(name, 0).send(DEV_CREATE).map_err(|source| failed("create", source))?;
         let device = Self { name: name.to_owned(), minor: minor_of(answer.device()) };
@@ -83,7 +83,7 @@ impl Device {
         }
     }
 
-    fn load(&self, access: Access, target: &Target<'_>) -> Result<(), Error> {
+    fn load(&self, access: Access, target: &DmTarget<'_>) -> Result<(), Error> {
         let flags = match access {
             Access::ReadOnly => READONLY_FLAG,
             Access::ReadWrite => 0,
@@ -147,7 +147,7 @@ impl Call {
     }
 
     /// `struct dm_target_spec` and the parameter string behind the header.
-    fn with_target(mut self, target: &Target<'_>) -> io::Result<Self> {
+    fn with_target(mut self, target: &DmTarget<'_>) -> io::Result<Self> {
         let parameters = HEADER_BYTES + TARGET_SPEC_BYTES;
         let end = parameters + target.parameters.len();
         if end >= BUFFER_BYTES || target.kind.len() >= 16 {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_table_lies_where_the_kernel_looks_for_it() {
-        let target = Target { kind: "crypt", sectors: 0x1234, parameters: "a b c" };
+        let target = DmTarget { kind: "crypt", sectors: 0x1234, parameters: "a b c" };
         let call = Call::new("data", READONLY_FLAG).with_target(&target).expect("fits");
         assert_eq!(call.0[0], 4);
         assert_eq!(u32::from_ne_bytes(call.0[28..32].try_into().expect("4")), READONLY_FLAG | SECURE_DATA_FLAG);
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_table_that_does_not_fit_never_reaches_the_kernel() {
         let parameters = "x".repeat(BUFFER_BYTES);
-        let target = Target { kind: "integrity", sectors: 8, parameters: &parameters };
+        let target = DmTarget { kind: "integrity", sectors: 8, parameters: &parameters };
         assert!(Call::new("data", 0).with_target(&target).is_err());
     }
 

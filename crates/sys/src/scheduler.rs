@@ -7,7 +7,7 @@ use rustix::process::Pid;
 
 /// A thread's policy, as far as Cairn sets one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum ThreadPolicy {
     /// A share among all other threads (`SCHED_OTHER`).
     Share,
     /// Only what nobody else wants; it makes way at once for whoever wakes (`SCHED_IDLE`).
@@ -18,17 +18,17 @@ pub enum Policy {
 ///
 /// # Errors
 /// When there is no such thread.
-pub fn policy(thread: Pid) -> io::Result<Option<Policy>> {
+pub fn policy(thread: Pid) -> io::Result<Option<ThreadPolicy>> {
     // SAFETY: sched_getscheduler takes a plain number and writes to no memory of ours.
     let policy = crate::check(unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) }.into())?;
-    Ok([Policy::Share, Policy::Idle].into_iter().find(|known| i64::from(number(*known)) == policy))
+    Ok([ThreadPolicy::Share, ThreadPolicy::Idle].into_iter().find(|known| i64::from(number(*known)) == policy))
 }
 
 /// Sets it.
 ///
 /// # Errors
 /// When there is no such thread, or the caller may not.
-pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
+pub fn set_policy(thread: Pid, policy: ThreadPolicy) -> io::Result<()> {
     // Neither policy has a real-time priority; a nice value stays as it is.
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameters outlive the call, which only reads them.
@@ -36,10 +36,10 @@ pub fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
     crate::check(set.into()).map(drop)
 }
 
-const fn number(policy: Policy) -> libc::c_int {
+const fn number(policy: ThreadPolicy) -> libc::c_int {
     match policy {
-        Policy::Share => libc::SCHED_OTHER,
-        Policy::Idle => libc::SCHED_IDLE,
+        ThreadPolicy::Share => libc::SCHED_OTHER,
+        ThreadPolicy::Idle => libc::SCHED_IDLE,
     }
 }
 
@@ -50,12 +50,12 @@ mod tests {
     #[test]
     fn a_thread_has_the_policy_it_was_given_last() {
         let thread = rustix::thread::gettid();
-        assert_eq!(policy(thread).expect("ours"), Some(Policy::Share));
-        set_policy(thread, Policy::Idle).expect("anybody may step back");
-        assert_eq!(policy(thread).expect("ours"), Some(Policy::Idle));
-        set_policy(thread, Policy::Share).expect("with the nice value it had, it may come back");
-        assert_eq!(policy(thread).expect("ours"), Some(Policy::Share));
+        assert_eq!(policy(thread).expect("ours"), Some(ThreadPolicy::Share));
+        set_policy(thread, ThreadPolicy::Idle).expect("anybody may step back");
+        assert_eq!(policy(thread).expect("ours"), Some(ThreadPolicy::Idle));
+        set_policy(thread, ThreadPolicy::Share).expect("with the nice value it had, it may come back");
+        assert_eq!(policy(thread).expect("ours"), Some(ThreadPolicy::Share));
         let nobody = Pid::from_raw(i32::MAX).expect("a number");
-        assert!(policy(nobody).is_err() && set_policy(nobody, Policy::Idle).is_err());
+        assert!(policy(nobody).is_err() && set_policy(nobody, ThreadPolicy::Idle).is_err());
     }
 }

@@ -20,7 +20,7 @@ use cluster::request::{Creation, Request};
 use cluster::state::{Change, KeyValue, StateVersion};
 use cluster::{View, decide};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
-use mesh::kernel::{self, Found, FoundPeer, Route};
+use mesh::kernel::{self, FoundPeer, KernelState, Route};
 use mesh::{Effect, Event, Mesh};
 use model::{ClusterRole, KeptPrefixes, NodeName, VPN_PREFIX, pod_prefix};
 use prost::Message as _;
@@ -156,7 +156,7 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let now = testkit::origin();
-        let mesh = Mesh::start(cast::vpn_key(1), KeptPrefixes::of(VPN_PREFIX), Found::default(), now);
+        let mesh = Mesh::start(cast::vpn_key(1), KeptPrefixes::of(VPN_PREFIX), KernelState::default(), now);
         Self { known: Known::default(), mesh, now }
     }
 
@@ -173,14 +173,14 @@ impl Node {
     /// Has a node hear of all peers for the first time and configure the kernel, and looks whether the kernel has them.
     fn begin(answer: &[u8]) -> Self {
         let mut node = Self::new();
-        let mut found = Found::default();
+        let mut found = KernelState::default();
         for effect in node.hears(answer) {
             match effect {
                 Effect::Configure(changes) => found.peers.extend(changes.into_iter().map(|change| match change {
-                    kernel::Change::Set { key, endpoint, allowed } => {
+                    kernel::PeerChange::Set { key, endpoint, allowed } => {
                         (key, FoundPeer { endpoint, allowed, counters: kernel::Counters::default() })
                     }
-                    kernel::Change::Remove(_) | kernel::Change::Move { .. } => panic!("{change:?} of nobody"),
+                    kernel::PeerChange::Remove(_) | kernel::PeerChange::Move { .. } => panic!("{change:?} of nobody"),
                 })),
                 Effect::Route(Route::Set(to, limit)) => drop(found.routes.insert(to, limit)),
                 Effect::Look => {}

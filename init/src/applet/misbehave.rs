@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use attest::{Name, SealedObject};
+use attest::{ObjectName, SealedObject};
 use keys::binding::{Binding, TpmObject};
 use keys::seal::Clear;
 use keys::two_slot::{File, TwoSlotFile};
@@ -279,7 +279,7 @@ fn unseal() -> io::Result<()> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     say(&format!("PCR 11: {}", hex(&Bus::open()?.pcr_11()?)));
     for object in objects()? {
-        let storage_key = Name::try_from(&object.storage_key_name[..]).map_err(io::Error::other)?;
+        let storage_key = ObjectName::try_from(&object.storage_key_name[..]).map_err(io::Error::other)?;
         let (public, private) = (object.public.clone(), object.private.clone());
         // By the policy, as PID 1 does it.
         let opened = attest::Tpm::new(Bus::open()?)

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use pki::{AuthorityKind, Identity, Issued, UnixTime};
-use probe::http::{Endpoint, Tls};
+use pki::{AuthorityKind, CertifiedKey, Identity, UnixTime};
+use probe::http::{LocalServer, Tls};
 use rustls::pki_types::ServerName;
 use services::{Credential, ServicePlan, ServiceRole};
 
@@ -24,7 +24,7 @@ pub(super) struct Clients {
     node: Arc<rustls::ClientConfig>,
     anonymous: Arc<rustls::ClientConfig>,
     /// The Kubernetes API, asked as the node itself, which may read its own state before any binding is there.
-    pub(super) kubernetes: Endpoint,
+    pub(super) kubernetes: LocalServer,
 }
 
 impl Clients {
@@ -45,7 +45,7 @@ impl Clients {
             write(&services::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
         }
         for credential in read {
-            let Issued { certificate, key } = issue(&credential.profile(plan))?;
+            let CertifiedKey { certificate, key } = issue(&credential.profile(plan))?;
             write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
             write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
         }
@@ -58,7 +58,7 @@ impl Clients {
             write(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
         }
 
-        let client = |authority: &pki::Authority, issued: Option<&Issued>| {
+        let client = |authority: &pki::Authority, issued: Option<&CertifiedKey>| {
             let identity = issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
             let ca = authority.certificate().clone();
             Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
@@ -78,7 +78,7 @@ impl Clients {
         address: SocketAddrV4,
         authority: AuthorityKind,
         client: Option<Credential>,
-    ) -> Endpoint {
+    ) -> LocalServer {
         let tls = match (authority, client) {
             (AuthorityKind::Etcd, _) => &self.etcd,
             (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.node,
@@ -89,9 +89,9 @@ impl Clients {
 }
 
 /// A server of this machine, with the rules of `tls`.
-pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> Endpoint {
+pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> LocalServer {
     let name = ServerName::from(IpAddr::from(*address.ip()));
-    Endpoint { address: address.into(), tls: Some(Tls { name, config: tls }) }
+    LocalServer { address: address.into(), tls: Some(Tls { name, config: tls }) }
 }
 
 /// Writes a file anew, with the permissions `mode` if it was not there.

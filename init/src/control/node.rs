@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{ConditionName, Truth};
 use model::{KubernetesRole, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
-use probe::http::{self, Endpoint, Session};
+use probe::http::{self, LocalServer, Session};
 use services::node_status::{self, NodeReadiness, ThisBoot};
 use services::{ServicePlan, ServiceRole};
 
@@ -98,7 +98,7 @@ const SOON: Duration = Duration::from_millis(250);
 const LATER: Duration = Duration::from_secs(10);
 
 /// Keeps the condition NodeReady; a task for good.
-pub(super) async fn observe(board: Board, api: Endpoint, plan: Arc<ServicePlan>, began: i64) -> Result<(), Error> {
+pub(super) async fn observe(board: Board, api: LocalServer, plan: Arc<ServicePlan>, began: i64) -> Result<(), Error> {
     let boot = ThisBoot { id: &board.facts().boot().boot_id, since: began };
     let mut api = Session::with(api);
     loop {

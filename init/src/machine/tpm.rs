@@ -8,7 +8,9 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
-use attest::{BrokenFirmware, CapOf, Guarded, Name, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs};
+use attest::{
+    BrokenFirmware, CapOf, GuardedPart, ObjectName, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs,
+};
 use enrol::keeper::{Keeper, ReleaseError, SealLock};
 use keys::binding::TpmObject;
 use keys::data_key::Holder;
@@ -142,13 +144,13 @@ impl Tpm {
     fn close(self) -> Result<(), Error> {
         for guarded in self.tpm.retire().map_err(Error::Close)? {
             match guarded {
-                Guarded::Platform => tracing::debug!("the firmware keeps the TPM's platform hierarchy to itself"),
-                Guarded::Endorsement => {
+                GuardedPart::Platform => tracing::debug!("the firmware keeps the TPM's platform hierarchy to itself"),
+                GuardedPart::Endorsement => {
                     tracing::warn!(
                         "the TPM's endorsement hierarchy has a password from elsewhere and was left as it is"
                     );
                 }
-                Guarded::Clear => tracing::warn!(
+                GuardedPart::Clear => tracing::warn!(
                     "the TPM's lockout hierarchy has a password from elsewhere: who knows it can clear the TPM, and then \
                      this machine's disk does not open; clear the TPM in the firmware before a machine is enrolled"
                 ),
@@ -181,7 +183,7 @@ impl Keeper for Tpm {
         if object.pcrs != self.measured.selection() {
             return Err(ReleaseError::Locked(SealLock::Pcrs));
         }
-        let Ok(storage_key) = Name::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
+        let Ok(storage_key) = ObjectName::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
         let (public, private) = (object.public.clone(), object.private.clone());
         let sealed = SealedObject { public, private, storage_key };
         self.tpm.unseal(&sealed, self.measured.selection()).map_err(|error| match error {

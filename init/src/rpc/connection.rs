@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use door::{Entered, Guest, Place, SettleError, Visit};
+use door::{Guest, NewPlace, Place, SettleError, Visit};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use model::{Caller, POD_PREFIX};
@@ -89,7 +89,7 @@ impl Port {
         }
         let entered = lock::even_if_poisoned(&self.door).decides.knock(peer.ip(), clock::now());
         match entered {
-            Ok(Entered { place, instead_of }) => {
+            Ok(NewPlace { place, instead_of }) => {
                 self.make_room(instead_of);
                 let inside = Inside { port: self.clone(), place };
                 let visit = connections.spawn(visit(inside, stream, peer));

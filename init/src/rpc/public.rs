@@ -24,7 +24,7 @@ use std::time::Duration;
 use enrol::found::Findings;
 use enrol::plan::Capped;
 use keys::identity::Identity;
-use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
+use pki::client_auth::{NamedIdentity, Owners, nameless_certificate, server_config};
 use pki::{CertificateDer, PrivateKey, PublicKey, machine_tls_name};
 use supervise::{Backoff, ChangeError, Critical, Restart, Spec};
 use tokio::runtime::Handle;
@@ -156,7 +156,7 @@ impl PublicApi {
         let key = PrivateKey::ed25519(key.seed())?;
         let owners = owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
         let chain = [certificate, ca_certificate].map(|certificate| CertificateDer::from(certificate.clone())).into();
-        let named = Named {
+        let named = NamedIdentity {
             name: machine_tls_name(holder.machine, holder.cluster),
             identity: pki::Identity { chain, key: &key },
         };
@@ -198,7 +198,7 @@ impl PublicApi {
 
 impl Nameless {
     /// With `named` to those who know its name.
-    fn front(&self, named: Option<Named<'_>>, owners: Owners) -> Result<Front, pki::TlsError> {
+    fn front(&self, named: Option<NamedIdentity<'_>>, owners: Owners) -> Result<Front, pki::TlsError> {
         let nameless = pki::Identity { chain: vec![self.certificate.clone()], key: &self.key };
         let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];

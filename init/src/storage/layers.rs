@@ -12,7 +12,7 @@ use keys::data_key::{DataKey, Volume};
 use keys::header::DATA_OFFSET;
 use model::DiskUuid;
 use rustix::fs::OFlags;
-use sys::device_mapper::{self, Access, Device, Target};
+use sys::device_mapper::{self, Access, Device, DmTarget};
 use sys::keyring::LogonKey;
 
 use super::table::{self, BadStatus, BadSuperblock, Status};
@@ -113,7 +113,7 @@ impl Mapped {
         match volume {
             Volume::Raw => {
                 let table = table::linear(partition);
-                let target = Target { kind: "linear", sectors: sectors(partition)?, parameters: &table };
+                let target = DmTarget { kind: "linear", sectors: sectors(partition)?, parameters: &table };
                 Device::create(TOP, Access::ReadWrite, &target).map(Self::Linear).map_err(MapError::Linear)
             }
             Volume::Encrypted(key) => crypt(partition, table::START, sectors(partition)?, disk, key).map(Self::Crypt),
@@ -181,7 +181,7 @@ fn sectors(partition: &Path) -> Result<u64, MapError> {
 fn crypt(device: &Path, offset: u64, sectors: u64, disk: DiskUuid, key: &DataKey) -> Result<Device, MapError> {
     let _in_the_keyring = LogonKey::add(&table::key_description(disk), key.xts().expose()).map_err(MapError::Key)?;
     let table = table::crypt(device, offset, disk);
-    let target = Target { kind: "crypt", sectors, parameters: &table };
+    let target = DmTarget { kind: "crypt", sectors, parameters: &table };
     Device::create(TOP, Access::ReadWrite, &target).map_err(MapError::Crypt)
 }
 
@@ -193,7 +193,7 @@ fn format(partition: &Path, key: &DataKey) -> Result<(Device, u64), MapError> {
     device.write_all_at(&Page([0; 4096]).0, DATA_OFFSET).map_err(MapError::Clear)?;
     drop(device);
     let small =
-        Target { kind: "integrity", sectors: 8, parameters: &table::integrity(partition, key, Mapping::Format) };
+        DmTarget { kind: "integrity", sectors: 8, parameters: &table::integrity(partition, key, Mapping::Format) };
     let formatted = Device::create(INTEGRITY, Access::ReadWrite, &small).map_err(MapError::Integrity)?;
     formatted.remove().map_err(MapError::Integrity)?;
     open(partition, key)
@@ -207,7 +207,7 @@ fn open(partition: &Path, key: &DataKey) -> Result<(Device, u64), MapError> {
     drop(device);
     let sectors = table::provided(&superblock.0)?;
     let parameters = table::integrity(partition, key, Mapping::Open);
-    let target = Target { kind: "integrity", sectors, parameters: &parameters };
+    let target = DmTarget { kind: "integrity", sectors, parameters: &parameters };
     let integrity = Device::create(INTEGRITY, Access::ReadWrite, &target).map_err(MapError::Integrity)?;
     let tags = status(&integrity).map_err(MapError::from).and_then(|status| match status.tagged {
         Some(_) if status.provided == sectors => Ok(()),

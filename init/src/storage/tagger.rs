@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 
 use rustix::process::Pid;
-use sys::scheduler::{self, Policy};
+use sys::scheduler::{self, ThreadPolicy};
 
 /// Whether tagging makes way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub(super) enum Way {
 }
 
 impl Way {
-    const fn policy(self) -> Policy {
+    const fn policy(self) -> ThreadPolicy {
         match self {
-            Self::Behind => Policy::Idle,
-            Self::Equal => Policy::Share,
+            Self::Behind => ThreadPolicy::Idle,
+            Self::Equal => ThreadPolicy::Share,
         }
     }
 }
@@ -43,8 +43,8 @@ pub(super) const fn way(tagging: bool, node_awaited: bool) -> Way {
 /// When threads cannot be listed, or one keeps its policy.
 pub(super) fn put(way: Way) -> io::Result<()> {
     let (concerned, from): (fn(&str) -> bool, _) = match way {
-        Way::Behind => (is_tagging, Policy::Share),
-        Way::Equal => (is_pooled, Policy::Idle),
+        Way::Behind => (is_tagging, ThreadPolicy::Share),
+        Way::Equal => (is_pooled, ThreadPolicy::Idle),
     };
     for (thread, name) in threads(concerned)? {
         // One that has ended meanwhile is nobody's concern.
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn whoever_is_no_thread_of_a_pool_keeps_its_policy() {
         let own = rustix::thread::gettid();
-        scheduler::set_policy(own, Policy::Idle).expect("anybody may step back");
+        scheduler::set_policy(own, ThreadPolicy::Idle).expect("anybody may step back");
         put(Way::Equal).expect("there is nothing to do");
-        assert_eq!(scheduler::policy(own).expect("ours"), Some(Policy::Idle));
+        assert_eq!(scheduler::policy(own).expect("ours"), Some(ThreadPolicy::Idle));
     }
 }

@@ -76,7 +76,7 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dhcp::wire::{Message, MessageType};
+    use dhcp::wire::{DhcpMessage, MessageType};
 
     const CARD: Mac = Mac::numbered(9);
     const SERVER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
@@ -112,22 +112,22 @@ mod tests {
     #[test]
     fn a_card_gets_its_lease_and_loses_it_when_it_ends() {
         let mut leases = leases();
-        let discover = Message::new(MessageType::Discover, 7, dhcp::Mac(CARD.0));
+        let discover = DhcpMessage::new(MessageType::Discover, 7, dhcp::Mac(CARD.0));
         let offer = leases.handle(&broadcast(dhcp::SERVER_PORT, &discover.emit()), Duration::ZERO).unwrap().unwrap();
-        let offer = Message::parse(frame::parse(offer.bytes()).unwrap().payload).unwrap();
+        let offer = DhcpMessage::parse(frame::parse(offer.bytes()).unwrap().payload).unwrap();
         assert_eq!((offer.message_type, offer.yiaddr), (MessageType::Offer, FIRST));
 
-        let mut request = Message::new(MessageType::Request, 7, dhcp::Mac(CARD.0));
+        let mut request = DhcpMessage::new(MessageType::Request, 7, dhcp::Mac(CARD.0));
         (request.requested_ip, request.server_id) = (Some(FIRST), Some(SERVER));
         let ack = leases.handle(&broadcast(dhcp::SERVER_PORT, &request.emit()), Duration::ZERO).unwrap().unwrap();
         assert_eq!(ack.source(), Mac::numbered(1));
-        let ack = Message::parse(frame::parse(ack.bytes()).unwrap().payload).unwrap();
+        let ack = DhcpMessage::parse(frame::parse(ack.bytes()).unwrap().payload).unwrap();
         assert_eq!((ack.message_type, ack.lease_time), (MessageType::Ack, Some(10)));
         assert_eq!(leases.of(CARD), Some(FIRST));
 
         // Any word to the server makes it look at its clock.
         assert_eq!(leases.handle(&broadcast(dhcp::SERVER_PORT, b"garbage"), Duration::from_secs(11)), Some(None));
-        let late = Message::new(MessageType::Inform, 8, dhcp::Mac([2; 6]));
+        let late = DhcpMessage::new(MessageType::Inform, 8, dhcp::Mac([2; 6]));
         assert_eq!(leases.handle(&broadcast(dhcp::SERVER_PORT, &late.emit()), Duration::from_secs(11)), Some(None));
         assert_eq!(leases.of(CARD), None);
     }

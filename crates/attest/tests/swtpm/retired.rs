@@ -1,7 +1,7 @@
 //! Attacks that root can still make on a TPM that a machine has capped and closed, and those it could make without
 //! that.
 
-use attest::{CommandCode, Guarded, SealedObject, Tpm, TpmError, Transport, sealing_pcrs};
+use attest::{CommandCode, GuardedPart, SealedObject, Tpm, TpmError, Transport, sealing_pcrs};
 use model::{BootClass, Secret};
 
 use crate::emulator::{Board, Emulator, Probe, Replayer, code_of};
@@ -16,7 +16,7 @@ const DISABLED: u32 = 0x120;
 const MAY_NOT_ALLOW: u32 = 0x08e;
 
 /// Caps and closes the TPM, as a machine does before its first service.
-fn close(emulator: &mut Emulator<'_>) -> Vec<Guarded> {
+fn close(emulator: &mut Emulator<'_>) -> Vec<GuardedPart> {
     let mut tpm = Tpm::new(emulator);
     tpm.cap(MEMBER).expect("cap");
     tpm.retire().expect("close")
@@ -100,7 +100,7 @@ fn what_root_does_to_an_open_tpm_loses_the_disk() {
 #[test]
 fn what_others_guard_is_told_and_left_to_them() {
     for (hierarchy, guarded) in
-        [(PLATFORM, Guarded::Platform), (ENDORSEMENT, Guarded::Endorsement), (LOCKOUT, Guarded::Clear)]
+        [(PLATFORM, GuardedPart::Platform), (ENDORSEMENT, GuardedPart::Endorsement), (LOCKOUT, GuardedPart::Clear)]
     {
         let (mut board, sealed) = sealed_board();
         let mut emulator = board.power_on();
@@ -146,7 +146,7 @@ fn a_lockout_password_of_somebody_else_is_not_guessed_at() {
     let mut emulator = board.power_on();
     let set = emulator.transact(&root::change_password(LOCKOUT, b"theirs")).expect("exchange");
     assert_eq!(code_of(&set), 0);
-    assert_eq!(close(&mut emulator), [Guarded::Clear]);
+    assert_eq!(close(&mut emulator), [GuardedPart::Clear]);
     let again = emulator.transact(&root::with_this_password(LOCKOUT, b"theirs")).expect("exchange");
     assert_eq!(code_of(&again), 0, "the hierarchy is not locked");
 }

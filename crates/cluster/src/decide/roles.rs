@@ -7,7 +7,7 @@ use super::{Draft, Ground};
 use crate::denied::Denied;
 use crate::key::Key;
 use crate::members::{Learner, MOST_COORDINATORS};
-use crate::record::{Cluster, Holder, Machine, Standing};
+use crate::record::{Cluster, HolderRecord, Machine, Standing};
 use crate::role::AnyRole;
 use crate::txn::{Granted, Txn};
 
@@ -46,7 +46,7 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
 
 fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<model::Ipv4Prefix, Denied> {
     let (pods, next_pods) = next_pods(ground.state, ground.cluster)?;
-    draft.create(Key::Pods(pods), Holder(*id).encode());
+    draft.create(Key::Pods(pods), HolderRecord(*id).encode());
     draft.put(Key::Cluster, Cluster { next_pods, ..ground.cluster.clone() }.encode());
     Ok(pods)
 }

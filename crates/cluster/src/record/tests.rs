@@ -26,7 +26,9 @@ type Again = fn(&[u8]) -> Result<Vec<u8>, BadRecord>;
 fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
     vec![
         ("Changes", Changes(7).encode(), |bytes| Changes::decode(bytes).map(Changes::encode)),
-        ("Holder", Holder(MachineId([1; 16])).encode(), |bytes| Holder::decode(bytes).map(Holder::encode)),
+        ("Holder", HolderRecord(MachineId([1; 16])).encode(), |bytes| {
+            HolderRecord::decode(bytes).map(HolderRecord::encode)
+        }),
         ("Cluster", fixture::cluster().encode(), |bytes| Cluster::decode(bytes).map(|it| it.encode())),
         ("Machine", fixture::machine(1).encode(), |bytes| Machine::decode(bytes).map(|it| it.encode())),
         ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),

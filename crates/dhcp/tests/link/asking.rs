@@ -77,7 +77,7 @@ fn an_answer_that_comes_before_its_question_is_left() {
     let (mut desk, mut twin) = (refused(), refused());
     let question = twin.wait_for("discover");
     let offer = server().handle(&sent(&question).1, twin.now).expect("an offer").bytes;
-    assert_eq!(desk.receive(&offer), ignored(Ignored::NotOurs));
+    assert_eq!(desk.receive(&offer), ignored(IgnoreReason::NotOurs));
     assert_eq!(message(&twin.receive(&offer)).message_type, MessageType::Request);
 }
 

@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use dhcp::client::{Client, Destination, Effect, Event, Held, Ignored, Lease, Report, Station, Term};
+use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, Lease, Report, Station, Term};
 use dhcp::server::{Config, InvalidConfig, Server};
-use dhcp::wire::{Message, MessageType};
+use dhcp::wire::{DhcpMessage, MessageType};
 use dhcp::{Mac, Prefix};
 use model::{Ipv4Prefix, KeptPrefixes, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
 
@@ -66,7 +66,7 @@ impl Desk {
         let mut server = server();
         let request = desk.answer(&mut server, &out);
         let out = desk.answer(&mut server, &request);
-        let [Effect::Configure(Held { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
+        let [Effect::Configure(HeldLease { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
         let lease = lease.clone();
         (desk, server, lease)
     }
@@ -109,14 +109,14 @@ fn sent(out: &[Effect]) -> (Destination, Vec<u8>) {
 }
 
 fn configured(lease: &Lease, since: Instant) -> Effect {
-    Effect::Configure(Held { lease: lease.clone(), since })
+    Effect::Configure(HeldLease { lease: lease.clone(), since })
 }
 
-fn message(out: &[Effect]) -> Message {
-    Message::parse(&sent(out).1).expect("our own message")
+fn message(out: &[Effect]) -> DhcpMessage {
+    DhcpMessage::parse(&sent(out).1).expect("our own message")
 }
 
-fn ignored(why: Ignored) -> Vec<Effect> {
+fn ignored(why: IgnoreReason) -> Vec<Effect> {
     vec![Effect::Report(Report::Ignored(why))]
 }
 
@@ -228,7 +228,7 @@ fn questions_to_a_silent_server_come_closer_not_too_close() {
 fn of_two_deadlines_at_once_the_ending_state_gives_the_reason() {
     let (mut desk, out) = Desk::open();
     let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
-    let mut offer = Message::parse(&bytes).expect("an offer");
+    let mut offer = DhcpMessage::parse(&bytes).expect("an offer");
     // At T1 a tenth of the lease is left until T2.
     (offer.lease_time, offer.renewal_time, offer.rebinding_time) = (Some(60), Some(46), Some(52));
     desk.receive(&offer.emit());
@@ -245,7 +245,7 @@ fn the_shortest_lease_is_taken_and_usual_times_where_none_are() {
     let given = |seconds| {
         let (mut desk, out) = Desk::open();
         let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
-        let mut offer = Message::parse(&bytes).expect("an offer");
+        let mut offer = DhcpMessage::parse(&bytes).expect("an offer");
         (offer.lease_time, offer.renewal_time, offer.rebinding_time) = (Some(seconds), None, None);
         desk.receive(&offer.emit());
         offer.message_type = MessageType::Ack;
@@ -277,13 +277,13 @@ fn a_machine_that_slept_through_its_lease_gives_it_up_first() {
     desk.now += Duration::from_secs(1000);
     let out = desk.receive(&late.bytes);
     assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
-    assert_eq!(out.last(), Some(&Effect::Report(Report::Ignored(Ignored::NotOurs))));
+    assert_eq!(out.last(), Some(&Effect::Report(Report::Ignored(IgnoreReason::NotOurs))));
 }
 
 #[test]
 fn a_client_that_starts_again_goes_on_with_what_the_link_holds() {
     let (desk, _, lease) = Desk::bound();
-    let held = Held { lease: lease.clone(), since: desk.now };
+    let held = HeldLease { lease: lease.clone(), since: desk.now };
     let resume = |after: u64| {
         let now = desk.now + Duration::from_secs(after);
         let mut out = Vec::new();
@@ -312,9 +312,9 @@ fn a_client_that_starts_again_goes_on_with_what_the_link_holds() {
 fn a_refused_renewal_takes_the_address_away_and_begins_again() {
     let (mut desk, _, _) = Desk::bound();
     let renewal = desk.wait_for("renewal time");
-    let mut nak = Message::new(MessageType::Nak, message(&renewal).xid, mac(1));
+    let mut nak = DhcpMessage::new(MessageType::Nak, message(&renewal).xid, mac(1));
     nak.server_id = Some(Ipv4Addr::new(10, 0, 2, 66));
-    assert_eq!(desk.receive(&nak.emit()), ignored(Ignored::ForeignServer));
+    assert_eq!(desk.receive(&nak.emit()), ignored(IgnoreReason::ForeignServer));
     assert!(desk.client.lease().is_some());
     nak.server_id = Some(SERVER);
     let out = desk.receive(&nak.emit());
@@ -403,7 +403,7 @@ fn a_carrier_that_is_back_has_an_address_asked_for_at_once() {
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 66);
 
 fn nak(question: &[Effect], server: Ipv4Addr) -> Vec<u8> {
-    let mut nak = Message::new(MessageType::Nak, message(question).xid, mac(1));
+    let mut nak = DhcpMessage::new(MessageType::Nak, message(question).xid, mac(1));
     nak.server_id = Some(server);
     nak.emit()
 }
@@ -413,7 +413,7 @@ fn only_the_server_of_the_offer_refuses_a_request() {
     let (mut desk, out) = Desk::open();
     let mut server = server();
     let request = desk.answer(&mut server, &out);
-    assert_eq!(desk.receive(&nak(&request, STRANGER)), ignored(Ignored::ForeignServer));
+    assert_eq!(desk.receive(&nak(&request, STRANGER)), ignored(IgnoreReason::ForeignServer));
     // The offer still stands.
     assert_eq!(desk.client.poll_timeout().map(|(_, why)| why), Some("request"));
     assert!(matches!(desk.answer(&mut server, &request)[..], [Effect::Configure(_)]));
@@ -423,13 +423,14 @@ fn only_the_server_of_the_offer_refuses_a_request() {
 fn a_renewal_is_answered_by_its_server_for_the_held_address() {
     let (mut desk, mut server, lease) = Desk::bound();
     let renewal = desk.wait_for("renewal time");
-    let right = Message::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
+    let right =
+        DhcpMessage::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
     let elsewhere = Ipv4Addr::new(10, 0, 2, 77);
-    let stranger = Message { server_id: Some(STRANGER), ..right.clone() };
-    let other = Message { yiaddr: elsewhere, ..right.clone() };
+    let stranger = DhcpMessage { server_id: Some(STRANGER), ..right.clone() };
+    let other = DhcpMessage { yiaddr: elsewhere, ..right.clone() };
     let before = desk.client.poll_timeout();
-    assert_eq!(desk.receive(&stranger.emit()), ignored(Ignored::ForeignServer));
-    assert_eq!(desk.receive(&other.emit()), ignored(Ignored::OtherAddress(elsewhere)));
+    assert_eq!(desk.receive(&stranger.emit()), ignored(IgnoreReason::ForeignServer));
+    assert_eq!(desk.receive(&other.emit()), ignored(IgnoreReason::OtherAddress(elsewhere)));
     assert_eq!((desk.client.lease(), desk.client.poll_timeout()), (Some(&lease), before), "as if nothing had come");
     assert_eq!(desk.receive(&right.emit()), [configured(&lease, desk.now)]);
 }
@@ -441,21 +442,21 @@ fn any_server_answers_a_rebinding_for_the_held_address_alone() {
     desk.now += Duration::from_secs(53);
     desk.client.handle(Event::Tick, desk.now, &mut out);
     let mut other = Server::new(Config { address: STRANGER, ..config() }).expect("a pool in its network");
-    let right = Message::parse(&other.handle(&sent(&out).1, desk.now).expect("an answer").bytes).expect("an ack");
+    let right = DhcpMessage::parse(&other.handle(&sent(&out).1, desk.now).expect("an answer").bytes).expect("an ack");
     let elsewhere = Ipv4Addr::new(10, 0, 2, 77);
-    let wrong = Message { yiaddr: elsewhere, ..right };
-    assert_eq!(desk.receive(&wrong.emit()), ignored(Ignored::OtherAddress(elsewhere)));
+    let wrong = DhcpMessage { yiaddr: elsewhere, ..right };
+    assert_eq!(desk.receive(&wrong.emit()), ignored(IgnoreReason::OtherAddress(elsewhere)));
     assert_eq!(desk.client.lease(), Some(&lease));
     assert_eq!(desk.receive(&nak(&out, STRANGER))[..2], [Effect::Report(Report::Refused), Effect::Deconfigure]);
 }
 
 /// A message that gives this address, in a prefix of so many bits.
-fn giving(message: &Message, address: [u8; 4], bits: u8) -> Message {
-    Message { yiaddr: address.into(), prefix: Prefix::new(bits), ..message.clone() }
+fn giving(message: &DhcpMessage, address: [u8; 4], bits: u8) -> DhcpMessage {
+    DhcpMessage { yiaddr: address.into(), prefix: Prefix::new(bits), ..message.clone() }
 }
 
 fn unfit(why: UnfitLink) -> Vec<Effect> {
-    ignored(Ignored::Unfit { server: SERVER, why })
+    ignored(IgnoreReason::Unfit { server: SERVER, why })
 }
 
 fn overlaps(address: [u8; 4], bits: u8, kept: Ipv4Prefix, what: &'static str) -> UnfitLink {
@@ -466,7 +467,8 @@ fn overlaps(address: [u8; 4], bits: u8, kept: Ipv4Prefix, what: &'static str) ->
 #[test]
 fn an_offer_of_the_clusters_addresses_is_left_for_another() {
     let (mut desk, out) = Desk::open();
-    let offer = Message::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
+    let offer =
+        DhcpMessage::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
     let table = [
         ([10, 9, 0, 1], 17, overlaps([10, 9, 0, 1], 17, vpn(), "the VPN")),
         ([10, 244, 0, 9], 24, overlaps([10, 244, 0, 9], 24, POD_PREFIX, "pods")),
@@ -490,7 +492,7 @@ fn an_acknowledgement_that_widens_the_prefix_is_left() {
     let (mut desk, out) = Desk::open();
     let mut server = server();
     let request = desk.answer(&mut server, &out);
-    let ack = Message::parse(&server.handle(&sent(&request).1, desk.now).expect("an ack").bytes).expect("an ack");
+    let ack = DhcpMessage::parse(&server.handle(&sent(&request).1, desk.now).expect("an ack").bytes).expect("an ack");
     let given = ack.yiaddr.octets();
     let wide = giving(&ack, given, 8);
     assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), "the VPN")));
@@ -510,7 +512,8 @@ fn an_acknowledgement_that_widens_the_prefix_is_left() {
 fn a_renewal_that_widens_the_prefix_changes_nothing() {
     let (mut desk, mut server, lease) = Desk::bound();
     let renewal = desk.wait_for("renewal time");
-    let right = Message::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
+    let right =
+        DhcpMessage::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
     let given = right.yiaddr.octets();
     let wide = giving(&right, given, 0);
     let why = UnfitLink::Bits { address: given.into(), bits: 0 };
@@ -530,7 +533,7 @@ fn a_resolver_among_the_clusters_addresses_is_left_out_by_name() {
     let out = desk.answer(&mut server, &request);
     let why = UnfitLink::Resolver { resolver: of_services, kept: SERVICE_PREFIX, what: "services" };
     assert_eq!(out[0], Effect::Report(Report::LeftOut { server: SERVER, why }));
-    let [_, Effect::Configure(Held { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
+    let [_, Effect::Configure(HeldLease { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
     assert_eq!(lease.dns, [good]);
 }
 
@@ -556,7 +559,7 @@ fn a_server_that_refuses_its_own_offers_is_asked_slowly() {
     let mut server = server();
     for refusals in 0..5_u32 {
         let request = desk.answer(&mut server, &out);
-        let mut nak = Message::new(MessageType::Nak, message(&request).xid, mac(1));
+        let mut nak = DhcpMessage::new(MessageType::Nak, message(&request).xid, mac(1));
         nak.server_id = Some(SERVER);
         assert_eq!(desk.receive(&nak.emit()), [Effect::Report(Report::Refused)]);
         let before = desk.now;
@@ -589,20 +592,21 @@ fn discovery_backs_off_and_a_lone_offer_is_dropped() {
 
 #[test]
 fn answers_that_do_not_belong_are_ignored_by_name() {
-    type Edit = fn(&mut Message);
+    type Edit = fn(&mut DhcpMessage);
     let (mut desk, out) = Desk::open();
-    let offer = Message::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
-    let table: [(Edit, Ignored); 10] = [
-        (|offer| offer.xid ^= 1, Ignored::NotOurs),
-        (|offer| offer.chaddr = mac(9), Ignored::NotOurs),
-        (|offer| offer.server_id = None, Ignored::NoServer),
-        (|offer| offer.server_id = Some(Ipv4Addr::BROADCAST), Ignored::NoServer),
-        (|offer| offer.message_type = MessageType::Ack, Ignored::Unexpected(MessageType::Ack)),
-        (|offer| offer.message_type = MessageType::Nak, Ignored::Unexpected(MessageType::Nak)),
-        (|offer| offer.prefix = None, Ignored::Unusable),
-        (|offer| offer.lease_time = Some(0), Ignored::Unusable),
-        (|offer| offer.yiaddr = Ipv4Addr::new(10, 0, 2, 255), Ignored::Unusable),
-        (|offer| offer.yiaddr = Ipv4Addr::LOCALHOST, Ignored::Unusable),
+    let offer =
+        DhcpMessage::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
+    let table: [(Edit, IgnoreReason); 10] = [
+        (|offer| offer.xid ^= 1, IgnoreReason::NotOurs),
+        (|offer| offer.chaddr = mac(9), IgnoreReason::NotOurs),
+        (|offer| offer.server_id = None, IgnoreReason::NoServer),
+        (|offer| offer.server_id = Some(Ipv4Addr::BROADCAST), IgnoreReason::NoServer),
+        (|offer| offer.message_type = MessageType::Ack, IgnoreReason::Unexpected(MessageType::Ack)),
+        (|offer| offer.message_type = MessageType::Nak, IgnoreReason::Unexpected(MessageType::Nak)),
+        (|offer| offer.prefix = None, IgnoreReason::Unusable),
+        (|offer| offer.lease_time = Some(0), IgnoreReason::Unusable),
+        (|offer| offer.yiaddr = Ipv4Addr::new(10, 0, 2, 255), IgnoreReason::Unusable),
+        (|offer| offer.yiaddr = Ipv4Addr::LOCALHOST, IgnoreReason::Unusable),
     ];
     for (index, (edit, why)) in table.into_iter().enumerate() {
         let mut wrong = offer.clone();
@@ -610,12 +614,12 @@ fn answers_that_do_not_belong_are_ignored_by_name() {
         assert_eq!(desk.receive(&wrong.emit()), ignored(why), "row {index}");
     }
     let request = desk.receive(&offer.emit());
-    let mut ack = Message { message_type: MessageType::Ack, ..offer };
+    let mut ack = DhcpMessage { message_type: MessageType::Ack, ..offer };
     ack.server_id = Some(Ipv4Addr::new(10, 0, 2, 66));
-    assert_eq!(desk.receive(&ack.emit()), ignored(Ignored::ForeignServer));
+    assert_eq!(desk.receive(&ack.emit()), ignored(IgnoreReason::ForeignServer));
     ack.server_id = message(&request).server_id;
     ack.yiaddr = Ipv4Addr::new(10, 0, 2, 77);
-    assert_eq!(desk.receive(&ack.emit()), ignored(Ignored::OtherAddress(ack.yiaddr)));
+    assert_eq!(desk.receive(&ack.emit()), ignored(IgnoreReason::OtherAddress(ack.yiaddr)));
     assert!(desk.client.lease().is_none());
 }
 
@@ -633,7 +637,7 @@ fn odd_times_give_way_and_a_lease_for_ever_has_no_deadline() {
     {
         let (mut desk, out) = Desk::open();
         let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
-        let mut offer = Message::parse(&bytes).expect("an offer");
+        let mut offer = DhcpMessage::parse(&bytes).expect("an offer");
         (offer.lease_time, offer.renewal_time, offer.rebinding_time) = (Some(lease), Some(t1), Some(t2));
         desk.receive(&offer.emit());
         offer.message_type = MessageType::Ack;

@@ -36,7 +36,7 @@ struct Link {
     /// The server does not answer from here to there, and has forgotten all leases when it comes back.
     away: (Instant, Instant),
     clients: Vec<Client>,
-    configured: Vec<Option<Held>>,
+    configured: Vec<Option<HeldLease>>,
     agenda: BTreeMap<(Instant, u64), Packet>,
     sequence: u64,
     fates: Vec<Fate>,
@@ -144,7 +144,7 @@ impl Link {
                     };
                     let own = self.configured[index].as_ref().map_or(Ipv4Addr::UNSPECIFIED, |held| held.lease.address);
                     // But for the question whether that one is good here.
-                    let asked = Message::parse(&bytes).expect("our own message");
+                    let asked = DhcpMessage::parse(&bytes).expect("our own message");
                     let confirms = asked.requested_ip == Some(own) && asked.ciaddr.is_unspecified();
                     let expected = if confirms { Ipv4Addr::UNSPECIFIED } else { own };
                     assert_eq!(from, expected, "sent from the address it has");
@@ -159,7 +159,9 @@ impl Link {
         }
         let present = self.configured[index].as_ref().map(|held| &held.lease);
         assert_eq!(present, self.clients[index].lease(), "the link has what the client says");
-        if let Some(Held { lease: Lease { term: Term::Limited { lasts, .. }, .. }, since }) = &self.configured[index] {
+        if let Some(HeldLease { lease: Lease { term: Term::Limited { lasts, .. }, .. }, since }) =
+            &self.configured[index]
+        {
             assert!(self.now < *since + *lasts, "a lease is never used after its end");
         }
     }

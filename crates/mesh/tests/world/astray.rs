@@ -194,17 +194,17 @@ fn nothing_near_the_machine_is_tried() {
         assert_eq!(gets.endpoint(LIAR), Some(at(NOBODYS)));
     }
     // From the start.
-    let mut kernel = Found { surroundings: surroundings(), ..Found::default() };
+    let mut kernel = KernelState { surroundings: surroundings(), ..KernelState::default() };
     kernel.uplinks.clone_from(&world.kernel.uplinks);
     world.mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), kernel.clone(), world.now);
     world.kernel = kernel;
     world.said();
     world.peers(&named(&near));
     let set: Vec<_> = world.said().concat();
-    let tried = |change: &Change| match change {
-        Change::Set { endpoint, .. } => *endpoint,
-        Change::Move { endpoint, .. } => Some(*endpoint),
-        Change::Remove(_) => None,
+    let tried = |change: &PeerChange| match change {
+        PeerChange::Set { endpoint, .. } => *endpoint,
+        PeerChange::Move { endpoint, .. } => Some(*endpoint),
+        PeerChange::Remove(_) => None,
     };
     assert_eq!(set.iter().filter_map(tried).collect::<Vec<_>>(), [at(HOME)]);
 }
@@ -284,8 +284,8 @@ proptest! {
         }
         let near = |endpoint: &SocketAddrV4| surroundings().include(*endpoint.ip());
         let tried = world.messages.iter().flatten().filter_map(|change| match change {
-            Change::Move { endpoint, .. } => Some(*endpoint),
-            Change::Set { .. } | Change::Remove(_) => None,
+            PeerChange::Move { endpoint, .. } => Some(*endpoint),
+            PeerChange::Set { .. } | PeerChange::Remove(_) => None,
         });
         prop_assert!(!tried.into_iter().any(|endpoint| near(&endpoint)));
         world.wanted.insert(VpnPubKey([HONEST; 32]));

@@ -25,8 +25,8 @@ fn a_copy_makes_peers_anew_and_asks_those_it_was_in_touch_with() {
     let anew = |n: u8, endpoint: &str| {
         let key = VpnPubKey([n; 32]);
         [
-            Change::Remove(key),
-            Change::Set { key, endpoint: Some(at(endpoint)), allowed: peer(n, n, Some(n), &[]).allowed() },
+            PeerChange::Remove(key),
+            PeerChange::Set { key, endpoint: Some(at(endpoint)), allowed: peer(n, n, Some(n), &[]).allowed() },
         ]
     };
     assert_eq!(world.said(), [[anew(1, OTHER), anew(2, HOME), anew(3, HOME)].concat()], "one message");

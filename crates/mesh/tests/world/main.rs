@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-use mesh::kernel::{Change, Counters, Found, FoundPeer, Route, UplinkRoute, Way};
+use mesh::kernel::{Counters, FoundPeer, KernelState, PeerChange, Route, UplinkRoute, Way};
 use mesh::peer::Peer;
 use mesh::surroundings::Surroundings;
 use mesh::{Echo, Effect, Event, Mesh};
@@ -32,7 +32,7 @@ const GIVEN_UP: Duration = Duration::from_secs(90);
 /// A kernel, the clock, and where machines answer.
 struct World {
     mesh: Mesh,
-    kernel: Found,
+    kernel: KernelState,
     began: Instant,
     now: Instant,
     /// Which endpoint of which key has somebody who answers.
@@ -52,7 +52,7 @@ struct World {
     /// How large packets may be to those where it is less than any.
     narrow: BTreeMap<VpnPubKey, u16>,
     echoes: Vec<Echo>,
-    messages: Vec<Vec<Change>>,
+    messages: Vec<Vec<PeerChange>>,
     routes: Vec<Route>,
     reports: usize,
     /// Machines that stay where nobody names them, as they were learnt.
@@ -72,8 +72,8 @@ impl World {
         let everything = Ipv4Prefix::new(Ipv4Addr::UNSPECIFIED, 0).expect("a prefix");
         let route = |link: u32| UplinkRoute { to: everything, metric: 100 + link, way: way(link) };
         let mut world = Self {
-            mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), Found::default(), now),
-            kernel: Found::default(),
+            mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), KernelState::default(), now),
+            kernel: KernelState::default(),
             began: now,
             now,
             links: links.iter().map(|link| (*link, vec![route(*link)])).collect(),
@@ -202,15 +202,15 @@ impl World {
 
     /// Takes a message as `wg_set_device` does: an address that another peer is allowed moves to the one that is set; a
     /// peer that is not there is neither removed nor moved, without an error.
-    fn configure(&mut self, message: Vec<Change>) {
+    fn configure(&mut self, message: Vec<PeerChange>) {
         assert!(!message.is_empty(), "a message that changes nothing");
         for change in &message {
             match change {
-                Change::Remove(key) => {
+                PeerChange::Remove(key) => {
                     self.kernel.peers.remove(key);
                     self.tries.remove(key);
                 }
-                Change::Set { key, endpoint, allowed } => {
+                PeerChange::Set { key, endpoint, allowed } => {
                     for (other, peer) in &mut self.kernel.peers {
                         if other != key {
                             peer.allowed.retain(|prefix| !allowed.contains(prefix));
@@ -221,7 +221,7 @@ impl World {
                     peer.allowed.clone_from(allowed);
                     peer.endpoint = endpoint.or(peer.endpoint);
                 }
-                Change::Move { key, endpoint } => {
+                PeerChange::Move { key, endpoint } => {
                     if let Some(peer) = self.kernel.peers.get_mut(key) {
                         assert_ne!(peer.endpoint.replace(*endpoint), Some(*endpoint), "it was there");
                     }
@@ -275,7 +275,7 @@ impl World {
     }
 
     /// The messages since the last call.
-    fn said(&mut self) -> Vec<Vec<Change>> {
+    fn said(&mut self) -> Vec<Vec<PeerChange>> {
         std::mem::take(&mut self.messages)
     }
 }
@@ -348,8 +348,8 @@ fn a_new_key_takes_over_at_once_and_pods_move_without_a_gap() {
     world.said();
     world.changed(&[(1, Some(peer(3, 1, Some(1), &[HOME])))]);
     let key = VpnPubKey([3; 32]);
-    let set = Change::Set { key, endpoint: Some(at(HOME)), allowed: peer(3, 1, Some(1), &[]).allowed() };
-    assert_eq!(world.said(), [vec![Change::Remove(VpnPubKey([1; 32])), set]]);
+    let set = PeerChange::Set { key, endpoint: Some(at(HOME)), allowed: peer(3, 1, Some(1), &[]).allowed() };
+    assert_eq!(world.said(), [vec![PeerChange::Remove(VpnPubKey([1; 32])), set]]);
     // From the earlier id to the later and back: what is given up is free before it is taken.
     for (from, to) in [((1, 3), (2, 2)), ((2, 2), (1, 3))] {
         world.changed(&[
@@ -363,7 +363,7 @@ fn a_new_key_takes_over_at_once_and_pods_move_without_a_gap() {
     assert_eq!(world.routes, [Route::Set(pod_prefix(1), None)], "it was there all the time");
     world.changed(&[(1, None)]);
     assert_eq!(world.routes[1..], [Route::Remove(pod_prefix(1))]);
-    assert_eq!(world.said(), [vec![Change::Remove(key)]]);
+    assert_eq!(world.said(), [vec![PeerChange::Remove(key)]]);
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn one_that_answered_again_is_not_made_anew_for_earlier_silence() {
         world.answers(1, HOME);
     }
     world.pass(10);
-    let removed = world.said().concat().iter().any(|change| matches!(change, Change::Remove(_)));
+    let removed = world.said().concat().iter().any(|change| matches!(change, PeerChange::Remove(_)));
     assert!(!removed, "tries between answers do not add up");
 }
 
@@ -579,7 +579,7 @@ fn a_peer_that_never_answers_is_made_anew_while_it_is_sent_to() {
     assert_eq!(world.said().len(), 1, "nobody asked for it");
     world.wanted.insert(VpnPubKey([1; 32]));
     world.pass(30);
-    let anew = |message: &Vec<Change>| matches!(message[..], [Change::Remove(_), Change::Set { .. }]);
+    let anew = |message: &Vec<PeerChange>| matches!(message[..], [PeerChange::Remove(_), PeerChange::Set { .. }]);
     let said = world.said();
     assert!(said.iter().any(anew), "{said:?}");
     assert_eq!(world.endpoint(1), Some(at(HOME)));
@@ -640,7 +640,7 @@ proptest! {
                 }
                 Step::Foreign(key, pods) => {
                     let allowed = BTreeSet::from([pod_prefix(pods)]);
-                    world.configure(vec![Change::Set { key: VpnPubKey([key; 32]), endpoint: None, allowed }]);
+                    world.configure(vec![PeerChange::Set { key: VpnPubKey([key; 32]), endpoint: None, allowed }]);
                     world.kernel.routes.insert(pod_prefix(pods + 100), Some(1280));
                 }
                 Step::Lost(key) => drop(world.kernel.peers.remove(&VpnPubKey([key; 32]))),

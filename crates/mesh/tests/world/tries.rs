@@ -23,7 +23,7 @@ impl World {
     }
 
     fn is_made_anew(&mut self) -> bool {
-        self.said().concat().contains(&Change::Remove(KEY))
+        self.said().concat().contains(&PeerChange::Remove(KEY))
     }
 }
 
@@ -51,7 +51,7 @@ fn all_endpoints_are_tried_before_a_peer_is_made_anew() {
         world.endpoint(1)
     });
     assert_eq!(tried.collect::<BTreeSet<_>>().len(), 4);
-    let anew = |message: &Vec<Change>| matches!(message[..], [Change::Remove(KEY), Change::Set { .. }]);
+    let anew = |message: &Vec<PeerChange>| matches!(message[..], [PeerChange::Remove(KEY), PeerChange::Set { .. }]);
     assert_eq!(world.said().iter().map(anew).collect::<Vec<_>>(), [false, false, false, true]);
 }
 
@@ -93,7 +93,7 @@ fn what_is_asked_for_between_two_looks_is_taken_for_done() {
     world.changed(&[(1, Some(peer(1, 1, Some(2), &[HOME])))]);
     world.said();
     world.changed(&[(1, Some(peer(1, 1, Some(2), &[OTHER])))]);
-    assert_eq!(world.said(), [[Change::Move { key: KEY, endpoint: at(OTHER) }]]);
+    assert_eq!(world.said(), [[PeerChange::Move { key: KEY, endpoint: at(OTHER) }]]);
     world.changed(&[(1, None)]);
     world.changed(&[(1, Some(peer(1, 1, Some(2), &[OTHER])))]);
     assert_eq!(world.endpoint(1), Some(at(OTHER)), "it is made again at once");
@@ -103,7 +103,7 @@ fn what_is_asked_for_between_two_looks_is_taken_for_done() {
 #[test]
 fn the_kernel_is_looked_at_once_until_it_was_seen() {
     let now = testkit::origin();
-    let mut mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), Found::default(), now);
+    let mut mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), KernelState::default(), now);
     let mut told = |event| {
         let mut effects = Vec::new();
         mesh.handle(event, now, &mut effects);
@@ -111,7 +111,7 @@ fn the_kernel_is_looked_at_once_until_it_was_seen() {
     };
     assert_eq!(told(Event::Tick), (vec![Effect::Look], false));
     assert_eq!((told(Event::Tick), told(Event::LinksChanged)), ((vec![], false), (vec![], false)));
-    assert_eq!(told(Event::Looked(Found::default())), (vec![], true));
+    assert_eq!(told(Event::Looked(KernelState::default())), (vec![], true));
 }
 
 /// The kernel takes 64 KiB.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
 use cluster::state::StateVersion;
-use mesh::kernel::{Change, Found, Route, UplinkRoute, Way};
+use mesh::kernel::{KernelState, PeerChange, Route, UplinkRoute, Way};
 use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
 use model::{Ipv4Prefix, MachineId, POD_PREFIX, VpnPubKey};
@@ -179,7 +179,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill)
 }
 
 /// Performs one effect; a look has an answer.
-async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> Result<Option<Found>, Error> {
+async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> Result<Option<KernelState>, Error> {
     let routes = mesh.network.handle.route();
     match effect {
         Effect::Configure(changes) => mesh.wireguard.change(&changes).await?,
@@ -226,8 +226,8 @@ pub(crate) async fn put_a_foreign_one_in_their_place() -> Result<BTreeSet<VpnPub
     let wireguard = WireGuard::find().await?;
     let peers = wireguard.peers().await?;
     let allowed = peers.values().next().map(|peer| peer.allowed.clone()).unwrap_or_default();
-    let foreign = Change::Set { key: VpnPubKey([9; 32]), endpoint: None, allowed };
-    let gone = peers.keys().copied().map(Change::Remove);
+    let foreign = PeerChange::Set { key: VpnPubKey([9; 32]), endpoint: None, allowed };
+    let gone = peers.keys().copied().map(PeerChange::Remove);
     wireguard.change(&gone.chain([foreign]).collect::<Vec<_>>()).await?;
     Ok(peers.into_keys().collect())
 }
@@ -266,12 +266,12 @@ fn detour(to: Ipv4Addr, way: impl Into<Option<Way>>) -> RouteMessage {
 }
 
 /// Reads what the kernel has: the peers, and all routes that are the mesh's or tell by which way peers are reached.
-async fn look(mesh: &Mesh) -> Result<Found, Error> {
+async fn look(mesh: &Mesh) -> Result<KernelState, Error> {
     let peers = mesh.wireguard.peers().await?;
     let links = mesh.network.addresses().into_iter().map(|address| (address.ip, address.prefix)).collect();
     let resolvers = mesh.network.resolvers().into_iter().collect();
     let surroundings = Surroundings { links, resolvers, ..Surroundings::default() };
-    let mut found = Found { peers, surroundings, ..Found::default() };
+    let mut found = KernelState { peers, surroundings, ..KernelState::default() };
     let mut all = mesh.network.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
     while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
         take(&route.map_err(Error::Routes)?, mesh.index, &mut found);
@@ -279,7 +279,7 @@ async fn look(mesh: &Mesh) -> Result<Found, Error> {
     Ok(found)
 }
 
-fn take(route: &RouteMessage, index: u32, found: &mut Found) {
+fn take(route: &RouteMessage, index: u32, found: &mut KernelState) {
     found.routes.extend(ours(route, index));
     let Some(used @ UplinkRoute { to, way, .. }) = by_an_uplink(route, index) else { return };
     found.surroundings.gateways.extend(way.gateway);
@@ -432,10 +432,10 @@ mod tests {
         let gateway = Ipv4Addr::new(192, 0, 2, 1);
         let usual = RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).output_interface(2);
         let mut usual = usual.priority(102).build();
-        let mut found = Found::default();
+        let mut found = KernelState::default();
         take(&usual, 5, &mut found);
         usual.header.flags |= RouteFlags::Linkdown;
-        let mut lost = Found::default();
+        let mut lost = KernelState::default();
         take(&usual, 5, &mut lost);
         assert_eq!((found.uplinks.len(), lost.uplinks.len()), (1, 0));
         for found in [found, lost] {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
 use std::ops::Range;
 
-use mesh::kernel::{Change, Counters, FoundPeer};
+use mesh::kernel::{Counters, FoundPeer, PeerChange};
 use model::{Ipv4Prefix, VPN_PORT, VpnPrivKey, VpnPubKey};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, ParseableParametrized as _};
 use netlink_packet_generic::{GenlHeader, GenlMessage};
@@ -46,7 +46,7 @@ impl WireGuard {
     }
 
     /// Makes these changes in one message, so that nobody sees a part of it.
-    pub(super) async fn change(self, changes: &[Change]) -> Result<(), Error> {
+    pub(super) async fn change(self, changes: &[PeerChange]) -> Result<(), Error> {
         let message = set_peers(self.family, changes);
         tasks::blocking(move || exchange(&message)).await.map_err(Error::Configure)
     }
@@ -88,24 +88,24 @@ fn set_device(family: u16, key: &VpnPrivKey) -> Zeroizing<Vec<u8>> {
     bytes
 }
 
-fn set_peers(family: u16, changes: &[Change]) -> Zeroizing<Vec<u8>> {
+fn set_peers(family: u16, changes: &[PeerChange]) -> Zeroizing<Vec<u8>> {
     let peers = changes.iter().map(|change| WireguardPeer(peer(change))).collect();
     let attributes = vec![WireguardAttribute::IfName(INTERFACE.to_owned()), WireguardAttribute::Peers(peers)];
     request(family, NLM_F_ACK, WireguardCmd::SetDevice, attributes)
 }
 
-fn peer(change: &Change) -> Vec<WireguardPeerAttribute> {
+fn peer(change: &PeerChange) -> Vec<WireguardPeerAttribute> {
     use WireguardPeerAttribute::{AllowedIps, Endpoint, Flags, PublicKey};
     match change {
-        Change::Remove(key) => vec![PublicKey(key.0), Flags(WireguardPeerFlags::RemoveMe)],
-        Change::Set { key, endpoint, allowed } => {
+        PeerChange::Remove(key) => vec![PublicKey(key.0), Flags(WireguardPeerFlags::RemoveMe)],
+        PeerChange::Set { key, endpoint, allowed } => {
             let allowed = allowed.iter().map(allowed_ip).collect();
             let endpoint = endpoint.map(|endpoint| Endpoint(endpoint.into()));
             let first = [PublicKey(key.0), Flags(WireguardPeerFlags::ReplaceAllowedIps)];
             first.into_iter().chain(endpoint).chain([AllowedIps(allowed)]).collect()
         }
         // A peer that is gone meanwhile is not made anew by a change of its endpoint.
-        Change::Move { key, endpoint } => {
+        PeerChange::Move { key, endpoint } => {
             vec![PublicKey(key.0), Flags(WireguardPeerFlags::UpdateOnly), Endpoint((*endpoint).into())]
         }
     }

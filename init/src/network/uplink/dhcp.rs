@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 
-use dhcp::client::{Client, Destination, Effect, Event, Held, Ignored, Report, Station};
+use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, Report, Station};
 use dhcp::frame::{self, Datagram};
 use dhcp::wire::Mac;
 use sys::packet::PacketSocket;
@@ -44,13 +44,13 @@ struct LeasedLink {
     network: Network,
     link: Link,
     /// Set before the link gets it, none only when it was taken away.
-    held: Mutex<Option<Held>>,
+    held: Mutex<Option<HeldLease>>,
 }
 
 /// Sentence for the person in front of the machine; none for a report that needs nobody.
 fn complaint(link: &str, report: &Report) -> Option<String> {
     match report {
-        Report::Ignored(Ignored::Unfit { server, why }) => Some(format!(
+        Report::Ignored(IgnoreReason::Unfit { server, why }) => Some(format!(
             "link {link}: refused what DHCP server {server} gives: {why}. Nothing was changed; have that network give \
              other addresses"
         )),
@@ -161,16 +161,16 @@ async fn perform(
 }
 
 impl LeasedLink {
-    fn held(&self) -> Option<Held> {
+    fn held(&self) -> Option<HeldLease> {
         lock::even_if_poisoned(&self.held).clone()
     }
 
-    fn hold(&self, held: Option<Held>) {
+    fn hold(&self, held: Option<HeldLease>) {
         *lock::even_if_poisoned(&self.held) = held;
     }
 
     /// Gives the link this lease, in place of another address.
-    async fn give(&self, held: Held) -> Result<(), Error> {
+    async fn give(&self, held: HeldLease) -> Result<(), Error> {
         let lease = Lease::of(&held);
         if self.held().is_some_and(|old| old.lease.address != lease.address) {
             self.take_away().await?;
@@ -193,7 +193,7 @@ impl LeasedLink {
 }
 
 impl Lease {
-    fn of(Held { lease, .. }: &Held) -> Self {
+    fn of(HeldLease { lease, .. }: &HeldLease) -> Self {
         Self {
             address: lease.address,
             prefix_bits: lease.prefix.bits(),
@@ -223,7 +223,7 @@ mod tests {
             server_id: Ipv4Addr::new(192, 0, 2, 1),
             term: Term::Forever,
         };
-        let held = Held { lease, since: clock::now() };
+        let held = HeldLease { lease, since: clock::now() };
         leased.give(held.clone()).await.expect_err("nobody answers");
         assert_eq!(leased.held(), Some(held.clone()), "the address may have been set");
         leased.take_away().await.expect_err("nobody answers");
@@ -236,7 +236,7 @@ mod tests {
         let server = Ipv4Addr::new(192, 0, 2, 1);
         let (address, kept) = (Ipv4Addr::new(10, 118, 0, 1), model::VPN_PREFIX);
         let why = UnfitLink::Overlaps { address, bits: 17, kept, what: "the VPN" };
-        let said = complaint("eth1", &Report::Ignored(Ignored::Unfit { server, why }));
+        let said = complaint("eth1", &Report::Ignored(IgnoreReason::Unfit { server, why }));
         assert_eq!(
             said.as_deref(),
             Some(
@@ -253,7 +253,7 @@ mod tests {
                  192.0.2.1 names it; it is left out, the rest of the lease is used"
             )
         );
-        for usual in [Report::Refused, Report::Expired, Report::Ignored(Ignored::NotOurs)] {
+        for usual in [Report::Refused, Report::Expired, Report::Ignored(IgnoreReason::NotOurs)] {
             assert_eq!(complaint("eth1", &usual), None);
         }
     }

@@ -1,6 +1,6 @@
 //! The gateway on segments in virtual time, with machines that are TCP/IP stacks.
 
-use dhcp::wire::{Message, MessageType};
+use dhcp::wire::{DhcpMessage, MessageType};
 use proptest::prelude::*;
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::Ipv4Packet;
@@ -180,12 +180,12 @@ fn a_lease_names_the_gateway_as_router_and_resolver() {
     let (gateway, pool) = (setup(7).address, setup(7).pool.0);
     world.wiring.gateway.name("M1", CARD);
     let mut ask = |kind, address, server| {
-        let mut message = Message::new(kind, 7, dhcp::Mac(CARD.0));
+        let mut message = DhcpMessage::new(kind, 7, dhcp::Mac(CARD.0));
         (message.requested_ip, message.server_id) = (address, server);
         let to = SocketAddrV4::new(Ipv4Addr::BROADCAST, dhcp::SERVER_PORT);
         let from = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, dhcp::CLIENT_PORT);
         let answer = world.answer(&datagram(CARD, from, to, &message.emit()));
-        Message::parse(datagram::parse(answer.bytes()).unwrap().payload).unwrap()
+        DhcpMessage::parse(datagram::parse(answer.bytes()).unwrap().payload).unwrap()
     };
     let offer = ask(MessageType::Discover, None, None);
     assert_eq!((offer.message_type, offer.yiaddr), (MessageType::Offer, pool));

@@ -40,10 +40,10 @@ fn changes_go_in_one_message_in_their_order() {
     let (old, new, moved) = (VpnPubKey([1; 32]), VpnPubKey([2; 32]), VpnPubKey([3; 32]));
     let allowed = prefixes(&["10.118.0.7/32", "10.244.7.0/24"]);
     let changes = [
-        Change::Remove(old),
-        Change::Set { key: new, endpoint: Some(endpoint), allowed },
-        Change::Set { key: new, endpoint: None, allowed: prefixes(&["10.118.0.8/32"]) },
-        Change::Move { key: moved, endpoint },
+        PeerChange::Remove(old),
+        PeerChange::Set { key: new, endpoint: Some(endpoint), allowed },
+        PeerChange::Set { key: new, endpoint: None, allowed: prefixes(&["10.118.0.8/32"]) },
+        PeerChange::Move { key: moved, endpoint },
     ];
     let (flags, attributes) = read(&set_peers(0x1234, &changes));
     assert_eq!(flags, NLM_F_REQUEST | NLM_F_ACK);
