@@ -316,7 +316,7 @@ pub fn seal_body(bytes: &[u8]) -> ParseVerdict {
 
 /// The clear part of an attempt.
 pub fn attempt_clear(bytes: &[u8]) -> ParseVerdict {
-    outcome(&keys::attempt::Clear::decode(bytes))
+    outcome(&keys::attempt::AttemptClear::decode(bytes))
 }
 
 /// The decrypted body of an attempt.

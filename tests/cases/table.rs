@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{Case, Context, Need, Starts, Via, untouched, wait_state};
 use anyhow::{Context as _, ensure};
-use formats::gpt::{Copy, Entry, Step, Table, crc32};
+use formats::gpt::{Entry, Step, Table, TableCopy, crc32};
 use model::Uuid;
 
 pub(crate) const CASES: &[Case] = &[
@@ -38,7 +38,7 @@ const PRIMARY: (u64, usize) = (1, 33);
 fn blank(t: &Context) -> anyhow::Result<()> {
     let (plan, disk) = t.machine("blank").raw_disk(580)?;
     disk.damage_sector(1)?;
-    ensure!(disk.table()?.copy() == Copy::Backup, "the primary is damaged");
+    ensure!(disk.table()?.copy() == TableCopy::Backup, "the primary is damaged");
     let mut vm = plan.start()?;
     wait_state(&vm, vm.started(), "Blank", t.within(30))?;
     untouched(t, &mut vm)?;
@@ -58,11 +58,11 @@ fn damaged(t: &Context) -> anyhow::Result<()> {
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     let whole = disk.sectors(PRIMARY.0, PRIMARY.1)?;
-    ensure!(disk.table()?.copy() == Copy::Primary, "what create grew holds");
+    ensure!(disk.table()?.copy() == TableCopy::Primary, "what create grew holds");
     // The header, then the array.
     for sector in [1, 2] {
         disk.damage_sector(sector)?;
-        ensure!(disk.table()?.copy() == Copy::Backup, "the primary is damaged");
+        ensure!(disk.table()?.copy() == TableCopy::Backup, "the primary is damaged");
         let vm = plan.start()?;
         vm.wait_for(vm.started(), "the primary partition table was damaged: mended from its backup", t.within(30))?;
         owner.status_when_running("one", &vm, vm.started(), t.within(30))?;

@@ -13,7 +13,7 @@ use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
 use keys::data_key::{ClusterHalf, Holder};
 use keys::directory::{self, Coordinator, Directory, Notes, UnsignedDirectory};
 use keys::identity::{SigningKey, cluster_id, cluster_key, machine_id};
-use keys::recovery::{Context, Kind};
+use keys::recovery::{SecretContext, SecretKind};
 use keys::share::{Share, ShareKey};
 use keys::two_slot::{File, TooLarge};
 use model::{
@@ -180,8 +180,8 @@ impl Draft {
         let master_secret = material.master_secret;
         let node_name = site.node.clone().unwrap_or_else(|| NodeName::derived(holder.machine));
         let desired = first_desired(&create, &node_name, &holder);
-        let context = Context {
-            kind: Kind::MasterSecret,
+        let context = SecretContext {
+            kind: SecretKind::MasterSecret,
             cluster: holder.cluster,
             machine: holder.machine,
             disk: material.disk,

@@ -20,7 +20,7 @@ use keys::derive::sha256;
 use keys::directory::{self, Directory, DirectoryError, Notes};
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, cluster_id, machine_id};
-use keys::recovery::{Context, Kind, RecoveryPubKey, x25519_public};
+use keys::recovery::{RecoveryPubKey, SecretContext, SecretKind, x25519_public};
 use keys::ticket::Ticket;
 use keys::two_slot::File;
 use model::{
@@ -185,7 +185,7 @@ impl JoiningMachine {
         let identity = kept.unwrap_or(drawn);
         let binding = bound(&seal_root.0, keeper).map_err(PrepareError::Keeper)?;
         let storage_key_name = binding.storage_key_name();
-        let clear = attempt::Clear { binding, boot_class: site.boot_class, salt };
+        let clear = attempt::AttemptClear { binding, boot_class: site.boot_class, salt };
         let attempt = Attempt { identity, local_key, vpn_key, disk, config: site.digest };
         let next = site.next.seal;
         let bytes = attempt::emit(next.generation, &clear, &attempt, &seal_root, nonce)?;
@@ -368,8 +368,8 @@ impl Draft {
         let Self { site, redeem, attempt, answer, issued, judged } = self;
         let Judged { holder, owner_recovery, directory } = judged;
         let binding = bound(&fresh.seal_root.0, keeper).map_err(PrepareError::Keeper)?;
-        let context = Context {
-            kind: Kind::ClusterKey,
+        let context = SecretContext {
+            kind: SecretKind::ClusterKey,
             cluster: holder.cluster,
             machine: holder.machine,
             disk: attempt.disk,

@@ -14,7 +14,7 @@ use keys::data_key::{DataKey, HeaderFields, Holder, Volume};
 use keys::header::{Header, State, Suite};
 use keys::identity::{Identity, SigningKey};
 use keys::record::Record;
-use keys::recovery::{self, Context, Kind, OwnerSealError, RecoveryPubKey};
+use keys::recovery::{self, OwnerSealError, RecoveryPubKey, SecretContext, SecretKind};
 use keys::seal::{self, Body, Clear};
 use keys::two_slot::{File, Next, TooLarge};
 use model::{
@@ -160,7 +160,11 @@ pub(crate) fn esp(file: File, next: Next, bytes: Vec<u8>) -> Effect {
 }
 
 /// The recovery record with a secret that only the owner can open.
-pub(crate) fn record(owner: &RecoveryPubKey, context: Context, secret: &Secret<32>) -> Result<Record, OwnerSealError> {
+pub(crate) fn record(
+    owner: &RecoveryPubKey,
+    context: SecretContext,
+    secret: &Secret<32>,
+) -> Result<Record, OwnerSealError> {
     Ok(Record { context, sealed: recovery::seal(owner, &context, secret)? })
 }
 
@@ -172,8 +176,8 @@ impl Making {
     pub(crate) fn plan<E: std::error::Error>(self, now: u64) -> Result<(Plan, Membership), PrepareError<E>> {
         let Self { site, fresh, disk, holder, key_generation, .. } = &self;
         let next = site.next;
-        let context = Context {
-            kind: Kind::VolumeKey,
+        let context = SecretContext {
+            kind: SecretKind::VolumeKey,
             cluster: holder.cluster,
             machine: holder.machine,
             disk: *disk,

@@ -10,7 +10,7 @@
 use keys::data_key::{ClusterHalf, OpenDisk, Rotation};
 use keys::header::{Copies, Copy, Header, HeaderError};
 use keys::record::Record;
-use keys::recovery::{Context, Kind, OwnerSealError};
+use keys::recovery::{OwnerSealError, SecretContext, SecretKind};
 use keys::seal::Body;
 use keys::two_slot::{File, Slots, TooLarge};
 use unlock::share::OpenShare;
@@ -72,13 +72,13 @@ impl Locking {
         let rotation = Rotation { local: &body.local_key, half, holder, owner, generation, salt };
         let (Some(header), Some(next)) = (opened.rotate(&rotation)?, &half.next) else { return Ok(None) };
         let slots = self.record.bytes();
-        let of_all = |record: Record| record.context.kind == Kind::MasterSecret && record.context.disk == disk;
+        let of_all = |record: Record| record.context.kind == SecretKind::MasterSecret && record.context.disk == disk;
         let record = if Record::fitting(slots, disk, half.generation).is_some_and(of_all) {
             None
         } else {
             let (cluster, machine) = (holder.cluster, holder.machine);
             let key_generation = half.generation.saturating_add(1);
-            let context = Context { kind: Kind::ClusterKey, cluster, machine, disk, key_generation };
+            let context = SecretContext { kind: SecretKind::ClusterKey, cluster, machine, disk, key_generation };
             let place = Record::place(slots, disk, half.generation);
             let record = making::record(owner, context, &next.0)?;
             Some(making::esp(File::Record, place, record.emit(place.generation)?))

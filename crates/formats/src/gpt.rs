@@ -73,7 +73,7 @@ impl Entry {
 
 /// Copy of a table: a disk has two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copy {
+pub enum TableCopy {
     /// Behind the first sector.
     Primary,
     /// In the last sectors.
@@ -86,7 +86,7 @@ pub struct Table {
     /// Sectors of the disk.
     sectors: u64,
     /// Which copy this is.
-    copy: Copy,
+    copy: TableCopy,
     header: Header,
     /// As it was read, unused entries and attributes included: whoever writes a table leaves them as they are.
     array: Vec<u8>,
@@ -176,22 +176,22 @@ impl Table {
     /// [`NoTable`] says what is wrong with each copy.
     pub fn read(bytes: u64, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>) -> Result<Self, NoTable> {
         let sectors = bytes / SECTOR;
-        let primary = match Self::read_copy(Copy::Primary, sectors, &mut read) {
+        let primary = match Self::read_copy(TableCopy::Primary, sectors, &mut read) {
             Ok(table) => return Ok(table),
             Err(bad) => bad,
         };
-        Self::read_copy(Copy::Backup, sectors, &mut read).map_err(|backup| NoTable { primary, backup })
+        Self::read_copy(TableCopy::Backup, sectors, &mut read).map_err(|backup| NoTable { primary, backup })
     }
 
     fn read_copy(
-        copy: Copy,
+        copy: TableCopy,
         sectors: u64,
         read: &mut impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> Result<Self, Bad> {
         let last = sectors.checked_sub(1).filter(|last| *last > PRIMARY).ok_or(Bad::Room)?;
         let lba = match copy {
-            Copy::Primary => PRIMARY,
-            Copy::Backup => last,
+            TableCopy::Primary => PRIMARY,
+            TableCopy::Backup => last,
         };
         let mut sector = [0; SECTOR_BYTES];
         read(lba * SECTOR, &mut sector).map_err(|error| Bad::Unreadable(error.kind()))?;
@@ -218,9 +218,9 @@ impl Table {
         self.header.guid
     }
 
-    /// The copy that was read. [`Copy::Backup`] says that the primary does not hold.
+    /// The copy that was read. [`TableCopy::Backup`] says that the primary does not hold.
     #[must_use]
-    pub const fn copy(&self) -> Copy {
+    pub const fn copy(&self) -> TableCopy {
         self.copy
     }
 }
@@ -274,15 +274,15 @@ impl Header {
 
     /// Whether all lies on a disk with this last sector, in the only order there is. The backup that a primary names may
     /// lie before the disk's end: that is where a disk ended which was copied to a larger one.
-    fn fits(&self, copy: Copy, lba: u64, places: &Places, last: u64) -> Result<(), Bad> {
+    fn fits(&self, copy: TableCopy, lba: u64, places: &Places, last: u64) -> Result<(), Bad> {
         let Self { first_usable, last_usable, .. } = *self;
         let behind_array = places.array.checked_add(self.array_sectors()).ok_or(Bad::Bounds)?;
         let (other_fits, array_fits) = match copy {
-            Copy::Primary => (
+            TableCopy::Primary => (
                 (last_usable.saturating_add(1)..=last).contains(&places.other),
                 places.array > PRIMARY && behind_array <= first_usable,
             ),
-            Copy::Backup => (places.other == PRIMARY, places.array > last_usable && behind_array <= last),
+            TableCopy::Backup => (places.other == PRIMARY, places.array > last_usable && behind_array <= last),
         };
         if places.own != lba || !other_fits {
             return Err(Bad::Place);

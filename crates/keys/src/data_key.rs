@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::derive::{decrypt, encrypt, equal, hkdf, secret};
 use crate::header::{Copies, Header, HeaderError, Lock, State, Suite};
 use crate::purpose::Purpose;
-use crate::recovery::{self, Context, Kind, OwnerSealError, RecoveryPubKey, SealedToOwner};
+use crate::recovery::{self, OwnerSealError, RecoveryPubKey, SealedToOwner, SecretContext, SecretKind};
 
 /// Holder of a disk. Part of the key that wraps the volume key, so a header opens nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -315,7 +315,7 @@ impl OpenDisk {
         let (Some(next), Some(key_generation)) = (next, half.generation.checked_add(1)) else { return Ok(None) };
         let (state, disk, suite) = (self.header.state, self.header.disk, lock.suite);
         let Holder { cluster, machine } = *holder;
-        let context = Context { kind: Kind::VolumeKey, cluster, machine, disk, key_generation };
+        let context = SecretContext { kind: SecretKind::VolumeKey, cluster, machine, disk, key_generation };
         let owner = Some(recovery::seal(owner, &context, key.for_owner())?);
         let wrapping = HeaderFields { state, generation, disk, suite, key_generation, salt, owner };
         Ok(Some(key.wrap(&wrapping, local, next, holder)))
@@ -539,7 +539,13 @@ mod tests {
         assert_eq!(with(&after, &ClusterHalf { generation: 2, ..half(0x21) }), None);
 
         let Holder { cluster, machine } = holder();
-        let context = |key_generation| Context { kind: Kind::VolumeKey, cluster, machine, disk: DISK, key_generation };
+        let context = |key_generation| SecretContext {
+            kind: SecretKind::VolumeKey,
+            cluster,
+            machine,
+            disk: DISK,
+            key_generation,
+        };
         let slot = lock.owner.expect("the owner's");
         let opened = |generation| recovery::open(&private, &context(generation), &slot).map(|key| *key.expose());
         assert_eq!(opened(2), Ok(*data_key().for_owner().expose()));

@@ -28,7 +28,7 @@ use crate::header::{Copies, Header, State, Suite};
 use crate::identity::{Identity, SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
 use crate::purpose::Purpose;
 use crate::record::Record;
-use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealedToOwner};
+use crate::recovery::{self, RecoveryPubKey, SealedToOwner, SecretContext, SecretKind};
 use crate::seal::{self, Body, Clear};
 use crate::share::{Share, ShareKey};
 use crate::two_slot::{File, Slot};
@@ -146,9 +146,9 @@ pub(crate) fn clear_bytes(clear: &Clear) -> Vec<u8> {
     clear.to_wire().encode_to_vec()
 }
 
-pub(crate) fn attempt_clear() -> attempt::Clear {
+pub(crate) fn attempt_clear() -> attempt::AttemptClear {
     let Clear { binding, boot_class, salt, .. } = clear();
-    attempt::Clear { binding, boot_class, salt }
+    attempt::AttemptClear { binding, boot_class, salt }
 }
 
 pub(crate) fn attempt() -> Attempt {
@@ -252,7 +252,7 @@ fn every_format_has_its_known_bytes() {
     let (signed, notes) =
         (directory.unsigned().signed(b"signature".to_vec()), Notes { vouched: Some(1), lowers: Some(&minimum) });
     golden("directory-by-owner.hex", &directory::emit(2, &signed, notes).expect("fits"));
-    let context = Context { kind: Kind::MasterSecret, ..volume_context() };
+    let context = SecretContext { kind: SecretKind::MasterSecret, ..volume_context() };
     let sealed = SealedToOwner { encapsulated: bytes(0x80), ciphertext: bytes(0xa0) };
     let record = Record { context, sealed };
     let bytes = record.emit(1).expect("fits");
@@ -266,8 +266,14 @@ fn epoch() -> Epoch {
     Epoch::new(2, others.into_iter().chain([identity_machine()]).collect()).expect("an epoch")
 }
 
-fn volume_context() -> Context {
-    Context { kind: Kind::VolumeKey, cluster: CLUSTER, machine: identity_machine(), disk: DISK, key_generation: 1 }
+fn volume_context() -> SecretContext {
+    SecretContext {
+        kind: SecretKind::VolumeKey,
+        cluster: CLUSTER,
+        machine: identity_machine(),
+        disk: DISK,
+        key_generation: 1,
+    }
 }
 
 /// Sealing draws an ephemeral key, so this vector was sealed once and is opened for ever.

@@ -5,20 +5,20 @@
 //!                  uint32 key_generation = 5; bytes encapsulated = 6; bytes ciphertext = 7; }
 //! ```
 
-use formats::strict::{self, Field, Kind as FieldKind, Malformed, Message, Rule};
+use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
 use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret, Uuid};
 use prost::Message as _;
 
 use crate::data_key::{ClusterHalf, Holder};
 use crate::identity::cluster_key;
-use crate::recovery::{self, Context, Kind, RecoveryOpenError, SealedToOwner};
+use crate::recovery::{self, RecoveryOpenError, SealedToOwner, SecretContext, SecretKind};
 use crate::two_slot::{self, File, Next, TooLarge, TwoSlotFile};
 
 /// A sealed secret and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
     /// Context that the secret is bound to; not believed before it opened.
-    pub context: Context,
+    pub context: SecretContext,
     /// The secret.
     pub sealed: SealedToOwner,
 }
@@ -46,8 +46,8 @@ impl Record {
         strict::check(bytes, &RECORD)?;
         let wire = RecordWire::decode(bytes).map_err(|_| Malformed::Truncated(RECORD.name))?;
         Ok(Self {
-            context: Context {
-                kind: Kind::from_number(wire.kind).ok_or(RecordError::Kind(wire.kind))?,
+            context: SecretContext {
+                kind: SecretKind::from_number(wire.kind).ok_or(RecordError::Kind(wire.kind))?,
                 cluster: ClusterId(sized("cluster_id", &wire.cluster_id)?),
                 machine: MachineId(sized("machine_id", &wire.machine_id)?),
                 disk: DiskUuid(Uuid(sized("disk", &wire.disk)?)),
@@ -76,11 +76,11 @@ impl Record {
     }
 
     fn fits(&self, disk: DiskUuid, generation: u32) -> bool {
-        let Context { kind, disk: of, key_generation, .. } = self.context;
+        let SecretContext { kind, disk: of, key_generation, .. } = self.context;
         let leads = match kind {
-            Kind::MasterSecret => true,
-            Kind::ClusterKey => key_generation == generation,
-            Kind::VolumeKey => false,
+            SecretKind::MasterSecret => true,
+            SecretKind::ClusterKey => key_generation == generation,
+            SecretKind::VolumeKey => false,
         };
         of == disk && leads
     }
@@ -115,20 +115,20 @@ impl Record {
     /// [`HalfError`].
     pub fn cluster_half(&self, private: &Secret<32>, asked: &HalfRequest) -> Result<ClusterHalf, HalfError> {
         let HalfRequest { holder, disk, generation } = *asked;
-        let Context { kind, cluster, machine, disk: of, key_generation } = self.context;
+        let SecretContext { kind, cluster, machine, disk: of, key_generation } = self.context;
         if (cluster, machine, of) != (holder.cluster, holder.machine, disk) {
             return Err(HalfError::Another);
         }
         let key = match kind {
-            Kind::MasterSecret => {
+            SecretKind::MasterSecret => {
                 let master = MasterSecret(recovery::open(private, &self.context, &self.sealed)?);
                 cluster_key(&master, cluster, disk, generation)
             }
-            Kind::ClusterKey if key_generation == generation => {
+            SecretKind::ClusterKey if key_generation == generation => {
                 ClusterKey(recovery::open(private, &self.context, &self.sealed)?)
             }
-            Kind::ClusterKey => return Err(HalfError::Generation { of: key_generation, asked: generation }),
-            Kind::VolumeKey => return Err(HalfError::Kind),
+            SecretKind::ClusterKey => return Err(HalfError::Generation { of: key_generation, asked: generation }),
+            SecretKind::VolumeKey => return Err(HalfError::Kind),
         };
         Ok(ClusterHalf { key, disk, generation, next: None })
     }
@@ -174,13 +174,13 @@ fn sized<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], R
 const RECORD: Message = Message {
     name: "Record",
     fields: &[
-        Field { number: 1, name: "kind", kind: FieldKind::U32, rule: Rule::Required },
-        Field { number: 2, name: "cluster_id", kind: FieldKind::Bytes, rule: Rule::Required },
-        Field { number: 3, name: "machine_id", kind: FieldKind::Bytes, rule: Rule::Required },
-        Field { number: 4, name: "disk", kind: FieldKind::Bytes, rule: Rule::Required },
-        Field { number: 5, name: "key_generation", kind: FieldKind::U32, rule: Rule::Required },
-        Field { number: 6, name: "encapsulated", kind: FieldKind::Bytes, rule: Rule::Required },
-        Field { number: 7, name: "ciphertext", kind: FieldKind::Bytes, rule: Rule::Required },
+        Field { number: 1, name: "kind", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 2, name: "cluster_id", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 3, name: "machine_id", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 4, name: "disk", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 5, name: "key_generation", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 6, name: "encapsulated", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 7, name: "ciphertext", kind: Kind::Bytes, rule: Rule::Required },
     ],
 };
 
@@ -216,9 +216,9 @@ mod tests {
         HalfRequest { holder, disk: DiskUuid(Uuid([3; 16])), generation: 4 }
     }
 
-    fn record(kind: Kind, secret: u8) -> Record {
+    fn record(kind: SecretKind, secret: u8) -> Record {
         let HalfRequest { holder: Holder { cluster, machine }, disk, generation } = asked();
-        let context = Context { kind, cluster, machine, disk, key_generation: generation };
+        let context = SecretContext { kind, cluster, machine, disk, key_generation: generation };
         let sealed = seal(&RecoveryPubKey::of(&owner(7)), &context, &owner(secret)).expect("seals");
         Record { context, sealed }
     }
@@ -229,13 +229,13 @@ mod tests {
         let HalfRequest { holder, disk, generation } = asked();
         let half = |record: Record, private| record.cluster_half(&owner(private), &asked()).map(|half| half.key);
         let derived = cluster_key(&MasterSecret(owner(9)), holder.cluster, disk, generation);
-        let master = record(Kind::MasterSecret, 9);
+        let master = record(SecretKind::MasterSecret, 9);
         assert_eq!(half(master, 7).expect("the owner's").expose(), derived.expose());
-        assert_eq!(half(record(Kind::ClusterKey, 9), 7).expect("the owner's").expose(), &[9; 32]);
-        for kind in [Kind::MasterSecret, Kind::ClusterKey] {
+        assert_eq!(half(record(SecretKind::ClusterKey, 9), 7).expect("the owner's").expose(), &[9; 32]);
+        for kind in [SecretKind::MasterSecret, SecretKind::ClusterKey] {
             assert_eq!(half(record(kind, 9), 8).err(), Some(HalfError::NotOurs(RecoveryOpenError)));
         }
-        assert_eq!(half(record(Kind::VolumeKey, 9), 7).err(), Some(HalfError::Kind));
+        assert_eq!(half(record(SecretKind::VolumeKey, 9), 7).err(), Some(HalfError::Kind));
     }
 
     /// A machine that shows another one's record is told nothing. Proves: K5
@@ -248,21 +248,22 @@ mod tests {
             HalfRequest { disk: DiskUuid(Uuid([9; 16])), ..asked() },
         ];
         for other in others {
-            for kind in [Kind::MasterSecret, Kind::ClusterKey] {
+            for kind in [SecretKind::MasterSecret, SecretKind::ClusterKey] {
                 let refused = record(kind, 9).cluster_half(&owner(7), &other).map(|_| ());
                 assert_eq!(refused, Err(HalfError::Another));
             }
         }
         let next = HalfRequest { generation: 5, ..asked() };
-        let refused = record(Kind::ClusterKey, 9).cluster_half(&owner(7), &next).map(|_| ());
+        let refused = record(SecretKind::ClusterKey, 9).cluster_half(&owner(7), &next).map(|_| ());
         assert_eq!(refused, Err(HalfError::Generation { of: 4, asked: 5 }));
-        let derived = record(Kind::MasterSecret, 9).cluster_half(&owner(7), &next).expect("any generation follows");
+        let derived =
+            record(SecretKind::MasterSecret, 9).cluster_half(&owner(7), &next).expect("any generation follows");
         assert_eq!(derived.generation, 5);
     }
 
     #[test]
     fn a_record_is_read_strictly() {
-        let whole = record(Kind::ClusterKey, 9);
+        let whole = record(SecretKind::ClusterKey, 9);
         assert_eq!(Record::decode(&whole.encode()), Ok(whole));
         for more in [[1 << 3, 2], [8 << 3, 1]] {
             let refused = Record::decode(&[&whole.encode()[..], &more].concat());
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_newest_record_that_makes_sense_counts() {
-        let file = |secret, generation| record(Kind::ClusterKey, secret).emit(generation).expect("fits");
+        let file = |secret, generation| record(SecretKind::ClusterKey, secret).emit(generation).expect("fits");
         let (older, newer) = (file(1, 1), file(2, 2));
         let HalfRequest { disk, generation, .. } = asked();
         let read = |slots: [&[u8]; 2]| {
@@ -290,8 +291,8 @@ mod tests {
     fn the_record_of_the_generation_asked_for_counts_and_stays() {
         let HalfRequest { disk, generation, .. } = asked();
         let of = |key_generation| {
-            let record = record(Kind::ClusterKey, 1);
-            Record { context: Context { key_generation, ..record.context }, ..record }
+            let record = record(SecretKind::ClusterKey, 1);
+            Record { context: SecretContext { key_generation, ..record.context }, ..record }
         };
         let (old, new) = (of(generation).emit(1).expect("fits"), of(generation + 1).emit(2).expect("fits"));
         let blank = vec![0; two_slot::SLOT_BYTES];
@@ -305,14 +306,14 @@ mod tests {
             }
         }
         // A secret that leads to no cluster key fits nothing.
-        let volume = record(Kind::VolumeKey, 1).emit(3).expect("fits");
+        let volume = record(SecretKind::VolumeKey, 1).emit(3).expect("fits");
         let fits = Record::fitting([&old, &volume], disk, generation).map(|record| record.context.kind);
-        assert_eq!(fits, Some(Kind::ClusterKey));
+        assert_eq!(fits, Some(SecretKind::ClusterKey));
         let elsewhere = Record::fitting([&old, &new], DiskUuid(Uuid([9; 16])), generation);
         assert_eq!(elsewhere.map(|record| record.context.key_generation), Some(generation + 1), "no record is of it");
-        let master = record(Kind::MasterSecret, 1).emit(1).expect("fits");
+        let master = record(SecretKind::MasterSecret, 1).emit(1).expect("fits");
         assert_eq!(Record::place([&blank, &master], disk, generation + 7), Next { slot: 0, generation: 2 });
         let any = Record::fitting([&master, &new], disk, generation + 7).expect("it is there");
-        assert_eq!(any.context.kind, Kind::MasterSecret, "any generation follows from the master secret");
+        assert_eq!(any.context.kind, SecretKind::MasterSecret, "any generation follows from the master secret");
     }
 }

@@ -67,7 +67,7 @@ impl RecoveryPubKey {
 
 /// Which secret is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum SecretKind {
     /// The volume key of a data partition, in its header's owner slot.
     VolumeKey,
     /// The master secret of a cluster, in a coordinator's recovery record.
@@ -76,7 +76,7 @@ pub enum Kind {
     ClusterKey,
 }
 
-impl Kind {
+impl SecretKind {
     /// The number that stands for it in AAD and record.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -101,9 +101,9 @@ impl Kind {
 
 /// Context that a sealed secret is bound to: it opens for nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Context {
+pub struct SecretContext {
     /// Which secret it is.
-    pub kind: Kind,
+    pub kind: SecretKind,
     /// The cluster it belongs to.
     pub cluster: ClusterId,
     /// The machine that sealed it.
@@ -114,7 +114,7 @@ pub struct Context {
     pub key_generation: u32,
 }
 
-impl Context {
+impl SecretContext {
     fn aad(&self) -> Vec<u8> {
         [
             &self.kind.number().to_be_bytes()[..],
@@ -150,7 +150,11 @@ pub struct RecoveryOpenError;
 ///
 /// # Errors
 /// [`OwnerSealError`] when the random source or the key fails.
-pub fn seal(owner: &RecoveryPubKey, context: &Context, plain: &Secret<32>) -> Result<SealedToOwner, OwnerSealError> {
+pub fn seal(
+    owner: &RecoveryPubKey,
+    context: &SecretContext,
+    plain: &Secret<32>,
+) -> Result<SealedToOwner, OwnerSealError> {
     let public = HpkePublicKey(owner.0.to_vec());
     let (encapsulated, ciphertext) =
         SUITE.seal(Purpose::Recovery.bytes(), &context.aad(), plain.expose(), &public).map_err(|_| OwnerSealError)?;
@@ -164,7 +168,11 @@ pub fn seal(owner: &RecoveryPubKey, context: &Context, plain: &Secret<32>) -> Re
 ///
 /// # Errors
 /// [`RecoveryOpenError`] when it was not sealed to this key in this context.
-pub fn open(private: &Secret<32>, context: &Context, sealed: &SealedToOwner) -> Result<Secret<32>, RecoveryOpenError> {
+pub fn open(
+    private: &Secret<32>,
+    context: &SecretContext,
+    sealed: &SealedToOwner,
+) -> Result<Secret<32>, RecoveryOpenError> {
     let encapsulated = EncapsulatedSecret(sealed.encapsulated.to_vec());
     let private = HpkePrivateKey::from(private.expose().to_vec());
     let plain = SUITE
@@ -185,8 +193,8 @@ mod tests {
     fn only_the_owner_opens_it_and_only_for_its_disk() {
         let private = Secret::take(&mut [3; 32]);
         let public = RecoveryPubKey::of(&private);
-        let context = Context {
-            kind: Kind::VolumeKey,
+        let context = SecretContext {
+            kind: SecretKind::VolumeKey,
             cluster: ClusterId([1; 16]),
             machine: MachineId([2; 16]),
             disk: DiskUuid(Uuid([3; 16])),
@@ -197,11 +205,11 @@ mod tests {
         let stranger = Secret::take(&mut [4; 32]);
         assert_eq!(open(&stranger, &context, &sealed).err(), Some(RecoveryOpenError));
         for other in [
-            Context { kind: Kind::MasterSecret, ..context },
-            Context { cluster: ClusterId([7; 16]), ..context },
-            Context { machine: MachineId([7; 16]), ..context },
-            Context { disk: DiskUuid(Uuid([7; 16])), ..context },
-            Context { key_generation: 5, ..context },
+            SecretContext { kind: SecretKind::MasterSecret, ..context },
+            SecretContext { cluster: ClusterId([7; 16]), ..context },
+            SecretContext { machine: MachineId([7; 16]), ..context },
+            SecretContext { disk: DiskUuid(Uuid([7; 16])), ..context },
+            SecretContext { key_generation: 5, ..context },
         ] {
             assert_eq!(open(&private, &other, &sealed).err(), Some(RecoveryOpenError));
         }

@@ -252,7 +252,7 @@ pub fn emit(
     let key = body_key(root, &clear.salt);
     let plain = body.encode();
     let clear = Zeroizing::new(clear.to_wire().encode_to_vec());
-    two_slot::emit(File::Seal, generation, &clear, Some(&two_slot::Body { key: &key, nonce, plain: &plain }))
+    two_slot::emit(File::Seal, generation, &clear, Some(&two_slot::SlotBody { key: &key, nonce, plain: &plain }))
 }
 
 pub(crate) fn body_key(root: &SealRoot, salt: &[u8; 32]) -> Secret<32> {

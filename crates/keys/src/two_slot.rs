@@ -220,7 +220,7 @@ pub fn beside(file: File, slots: [&[u8]; 2], counts: impl Fn(&Slot) -> bool) -> 
 
 /// The encrypted part of a slot that is about to be written.
 #[derive(Debug)]
-pub struct Body<'a> {
+pub struct SlotBody<'a> {
     /// The key; new for every write, or the nonce is.
     pub key: &'a Secret<32>,
     /// 12 random bytes.
@@ -238,7 +238,7 @@ pub struct TooLarge;
 ///
 /// # Errors
 /// [`TooLarge`] when the parts do not fit.
-pub fn emit(file: File, generation: u64, clear: &[u8], body: Option<&Body<'_>>) -> Result<Vec<u8>, TooLarge> {
+pub fn emit(file: File, generation: u64, clear: &[u8], body: Option<&SlotBody<'_>>) -> Result<Vec<u8>, TooLarge> {
     let body_length = body.map_or(0, |body| body.plain.len() + TAG_BYTES);
     if clear.len() + body_length > SLOT_BYTES - FIXED_BYTES {
         return Err(TooLarge);
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn a_slot_says_the_same_after_a_round_trip() {
         let key = Secret::take(&mut [1; 32]);
-        let body = Body { key: &key, nonce: [2; 12], plain: b"body" };
+        let body = SlotBody { key: &key, nonce: [2; 12], plain: b"body" };
         let bytes = emit(File::Seal, 7, b"clear", Some(&body)).expect("fits");
         assert_eq!(bytes.len(), SLOT_BYTES);
         let slot = Slot::read(File::Seal, &bytes).expect("reads");
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn the_body_is_bound_to_the_clear_part() {
         let key = Secret::take(&mut [1; 32]);
-        let body = Body { key: &key, nonce: [2; 12], plain: b"body" };
+        let body = SlotBody { key: &key, nonce: [2; 12], plain: b"body" };
         let mut bytes = emit(File::Seal, 7, b"clear", Some(&body)).expect("fits");
         bytes[CLEAR_OFFSET] ^= 1;
         let end = FIXED_BYTES - 32 + 5 + 4 + TAG_BYTES;

@@ -171,7 +171,7 @@ fn an_attempt_that_is_written_and_opened_leaves_nothing_behind() {
             disk: DISK,
             config: ConfigDigest([9; 32]),
         };
-        let clear = attempt::Clear { binding: binding(), boot_class: BootClass::Direct, salt: [5; 32] };
+        let clear = attempt::AttemptClear { binding: binding(), boot_class: BootClass::Direct, salt: [5; 32] };
         let root = SealRoot(secret());
         let bytes = attempt::emit(1, &clear, &asks, &root, [6; 12]).expect("fits");
         let SealFiles::Candidates(seals) = seal::read([&bytes, &vec![0; SLOT_BYTES]]).0 else { panic!("a seal") };

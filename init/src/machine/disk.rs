@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use formats::gpt::{CannotGrow, Copy, NoTable, Step, Table};
+use formats::gpt::{CannotGrow, NoTable, Step, Table, TableCopy};
 use model::{Partition, PartitionKind, Uuid};
 use rustix::io::Errno;
 
@@ -132,7 +132,7 @@ impl Disk {
     pub(crate) fn mend_table(&self) -> Result<bool, Error> {
         let (file, table) = self.open()?;
         self.perform(&file, &table.mend())?;
-        Ok(table.copy() == Copy::Backup)
+        Ok(table.copy() == TableCopy::Backup)
     }
 
     fn open(&self) -> Result<(File, Table), Error> {
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((grown.entries()[0].start(), grown.entries()[0].length()), (MIB, 62 * MIB));
         let before = fs::read(file.path()).expect("there");
         file.as_file().write_all_at(&[0xee; 1024], 512).expect("writes");
-        assert_eq!(read_table(file.as_file()).expect("the backup holds").copy(), Copy::Backup);
+        assert_eq!(read_table(file.as_file()).expect("the backup holds").copy(), TableCopy::Backup);
         assert!(disk.mend_table().expect("mends"));
         assert!(fs::read(file.path()).expect("there") == before, "as it was, byte for byte");
     }

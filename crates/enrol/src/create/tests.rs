@@ -99,7 +99,7 @@ fn the_owner_opens_volume_key_and_master_secret() {
     let private = fixture::secret(2);
     for level in [Level::Encrypted, Level::Authenticated] {
         let written = written(level);
-        let context = |kind| Context {
+        let context = |kind| SecretContext {
             kind,
             cluster: written.holder.cluster,
             machine: written.holder.machine,
@@ -108,10 +108,10 @@ fn the_owner_opens_volume_key_and_master_secret() {
         };
         for header in [&written.provisional, &written.committed] {
             let slot = header.lock.as_ref().and_then(|lock| lock.owner).expect("an owner slot, by default");
-            let opened = recovery::open(&private, &context(Kind::VolumeKey), &slot).expect("it is the owner's");
+            let opened = recovery::open(&private, &context(SecretKind::VolumeKey), &slot).expect("it is the owner's");
             assert_eq!(opened.expose(), written.random.fresh.volume_key.0.expose());
         }
-        assert_eq!(written.record.context, context(Kind::MasterSecret));
+        assert_eq!(written.record.context, context(SecretKind::MasterSecret));
         let opened = recovery::open(&private, &written.record.context, &written.record.sealed);
         assert_eq!(opened.expect("it is the owner's").expose(), written.random.master_secret.0.expose());
     }

@@ -238,20 +238,25 @@ fn the_seal_takes_the_other_slot_and_the_owner_opens_it_all() {
     };
     assert_eq!((slot(Step::WriteAttempt), slot(Step::EraseAttempt), slot(Step::WriteEsp(File::Seal))), (0, 0, 1));
     let holder = Holder { cluster: cluster_id(&ca().spki), machine: machine_id(&made.identity.public()) };
-    let context =
-        |kind| Context { kind, cluster: holder.cluster, machine: holder.machine, disk: made.disk, key_generation: 1 };
+    let context = |kind| SecretContext {
+        kind,
+        cluster: holder.cluster,
+        machine: holder.machine,
+        disk: made.disk,
+        key_generation: 1,
+    };
     let (owner, cluster_key) = (secret(2), Store::half(made.disk, 1));
     for effect in &effects {
         if let Effect::WriteEsp { file: File::Record, bytes, .. } = effect {
             let record = Record::decode(Slot::read(File::Record, bytes).expect("reads").clear()).expect("a record");
-            assert_eq!(record.context, context(Kind::ClusterKey));
+            assert_eq!(record.context, context(SecretKind::ClusterKey));
             let opened = recovery::open(&owner, &record.context, &record.sealed).expect("it is the owner's");
             assert_eq!(opened.expose(), cluster_key.expose());
         }
         if let Effect::WriteHeader { bytes, .. } = effect {
             let Copy::Valid(header) = Copy::read(&bytes[..]) else { panic!("a header") };
             let slot = header.lock.as_ref().and_then(|lock| lock.owner).expect("an owner slot");
-            let opened = recovery::open(&owner, &context(Kind::VolumeKey), &slot).expect("it is the owner's");
+            let opened = recovery::open(&owner, &context(SecretKind::VolumeKey), &slot).expect("it is the owner's");
             let Ok(fresh) = Fresh::draw(drawn(2));
             assert_eq!(opened.expose(), fresh.volume_key.0.expose());
         }

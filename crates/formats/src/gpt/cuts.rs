@@ -143,11 +143,11 @@ fn mending_cut_anywhere_leaves_a_table_and_the_backup_alone() {
     for (start, disk) in starts() {
         let table = disk.read().expect("a table");
         let steps = table.mend();
-        assert_eq!(steps.is_empty(), table.copy() == Copy::Primary, "{start}");
+        assert_eq!(steps.is_empty(), table.copy() == TableCopy::Primary, "{start}");
         let mut mended = disk.clone();
         mended.perform(&steps);
         let whole = mended.read().expect("mended");
-        assert_eq!((whole.copy(), whole.entries()), (Copy::Primary, table.entries()), "{start}");
+        assert_eq!((whole.copy(), whole.entries()), (TableCopy::Primary, table.entries()), "{start}");
         every_cut(&disk, &steps, |cut| {
             assert!(cut.is_readable_as(&table, &table), "{start}: {cut:?}");
             assert!((34..disk.sectors).all(|lba| cut.written.get(&lba) == disk.written.get(&lba)), "{start}");
@@ -170,7 +170,7 @@ fn a_partition_grows_to_the_end_in_whole_mebibytes_alone() {
         let mut from_backup = disk.clone();
         from_backup.put(1, vec![0; 512]);
         let backup = from_backup.read().expect("at the end of the disk");
-        assert_eq!((backup.copy(), backup.entries()), (Copy::Backup, new.entries()));
+        assert_eq!((backup.copy(), backup.entries()), (TableCopy::Backup, new.entries()));
     }
 }
 
@@ -192,7 +192,7 @@ fn unused_entries_and_attributes_stay_as_they_were() {
     table.array[48] = 0x05; // attributes of the first
     table.array[5 * 128 + 70] = 0xaa; // of an entry without a type
     let mut steps = Vec::new();
-    table.copy = Copy::Backup;
+    table.copy = TableCopy::Backup;
     steps.extend(table.mend());
     disk.perform(&steps);
     let grown = disk.grown().read().expect("grown");

@@ -5,8 +5,8 @@ use model::Uuid;
 
 use super::crc::crc32;
 use super::{
-    ARRAY_SECTORS, Copy, ENTRY_BYTES, Entry, HEADER_BYTES, Header, MOST_ENTRIES, PRIMARY, REVISION, SECTOR,
-    SECTOR_BYTES, SIGNATURE, Table, entries,
+    ARRAY_SECTORS, ENTRY_BYTES, Entry, HEADER_BYTES, Header, MOST_ENTRIES, PRIMARY, REVISION, SECTOR, SECTOR_BYTES,
+    SIGNATURE, Table, TableCopy, entries,
 };
 
 /// A partition grows by whole units of this: dm and XFS want whole blocks, and every disk of a size has the same layout.
@@ -70,10 +70,10 @@ impl Table {
             entry.put(slot).ok_or(wrong)?;
         }
         let entries = entries(&array, &header).map_err(CannotMake::Refused)?;
-        let table = Self { sectors, copy: Copy::Primary, header, array, entries };
+        let table = Self { sectors, copy: TableCopy::Primary, header, array, entries };
         let mut steps = vec![Step::Write { at: 0, bytes: protective_mbr(sectors) }];
-        table.write(Copy::Primary, &mut steps);
-        table.write(Copy::Backup, &mut steps);
+        table.write(TableCopy::Primary, &mut steps);
+        table.write(TableCopy::Backup, &mut steps);
         Ok(steps)
     }
 
@@ -83,8 +83,8 @@ impl Table {
     pub fn mend(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         match self.copy {
-            Copy::Primary => {}
-            Copy::Backup => self.write(Copy::Primary, &mut steps),
+            TableCopy::Primary => {}
+            TableCopy::Backup => self.write(TableCopy::Primary, &mut steps),
         }
         steps
     }
@@ -115,17 +115,17 @@ impl Table {
         let at = (entry.number as usize - 1) * ENTRY_BYTES as usize;
         table.array[at + 40..at + 48].copy_from_slice(&entry.last.to_le_bytes());
         let mut steps = self.mend();
-        table.write(Copy::Backup, &mut steps);
-        table.write(Copy::Primary, &mut steps);
+        table.write(TableCopy::Backup, &mut steps);
+        table.write(TableCopy::Primary, &mut steps);
         Ok((steps, entry))
     }
 
     /// Writes one copy: torn anywhere, one of its checksums does not hold, so neither part need be durable first.
-    fn write(&self, copy: Copy, steps: &mut Vec<Step>) {
+    fn write(&self, copy: TableCopy, steps: &mut Vec<Step>) {
         let last = self.sectors - 1;
         let (own, other, array) = match copy {
-            Copy::Primary => (PRIMARY, last, PRIMARY + 1),
-            Copy::Backup => (last, PRIMARY, last - ARRAY_SECTORS),
+            TableCopy::Primary => (PRIMARY, last, PRIMARY + 1),
+            TableCopy::Backup => (last, PRIMARY, last - ARRAY_SECTORS),
         };
         let mut entries = self.array.clone();
         entries.resize(entries.len().next_multiple_of(SECTOR_BYTES), 0);

@@ -115,14 +115,14 @@ fn what_is_made_is_read_from_either_copy() {
     let mut disk = disk();
     let table = disk.read().expect("made");
     assert_eq!(table.entries(), [partition(1, 2048, 4095), partition(2, 4096, 6143)]);
-    assert_eq!((table.guid(), table.copy()), (DISK, Copy::Primary));
+    assert_eq!((table.guid(), table.copy()), (DISK, TableCopy::Primary));
     assert_eq!((table.entries()[0].start(), table.entries()[0].length()), (1 << 20, 1 << 20));
     assert!(table.mend().is_empty(), "nothing to mend");
     for damaged in [1, 2] {
         let mut disk = disk.clone();
         disk.put(damaged, vec![0xee; 512]);
         let table = disk.read().expect("the backup holds");
-        assert_eq!((table.entries().len(), table.copy()), (2, Copy::Backup));
+        assert_eq!((table.entries().len(), table.copy()), (2, TableCopy::Backup));
     }
     disk.put(1, vec![0xee; 512]);
     disk.put(disk.sectors - 1, vec![0; 512]);
@@ -204,10 +204,10 @@ fn every_header_that_is_not_ours_is_refused_for_its_reason() {
     // The least there is: no bound is off by one.
     let tight = Disk::made(34 + 33 + 1, &[partition(1, 34, 34)]);
     assert_eq!(tight.read().expect("fits").entries(), [partition(1, 34, 34)]);
-    assert_eq!(tight.read().map(|table| table.copy()), Ok(Copy::Primary));
+    assert_eq!(tight.read().map(|table| table.copy()), Ok(TableCopy::Primary));
     let mut from_backup = tight;
     from_backup.put(1, vec![0; 512]);
-    assert_eq!(from_backup.read().map(|table| table.copy()), Ok(Copy::Backup));
+    assert_eq!(from_backup.read().map(|table| table.copy()), Ok(TableCopy::Backup));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_flipped_bit_anywhere_in_a_copy_is_found() {
             let mut sector = disk.sector(lba);
             sector[at] ^= 0x10;
             disk.put(lba, sector);
-            assert_eq!(disk.read().expect("the backup holds").copy(), Copy::Backup, "byte {at} of sector {lba}");
+            assert_eq!(disk.read().expect("the backup holds").copy(), TableCopy::Backup, "byte {at} of sector {lba}");
         }
     }
 }
@@ -271,7 +271,7 @@ fn a_disk_that_fails_is_read_from_its_backup() {
             buffer.copy_from_slice(&disk.bytes()[usize::try_from(at).expect("small")..][..buffer.len()]);
             Ok(())
         });
-        assert_eq!(table.expect("the backup holds").copy(), Copy::Backup);
+        assert_eq!(table.expect("the backup holds").copy(), TableCopy::Backup);
     }
     let none = Table::read(disk.sectors * SECTOR, |_, _| Err(io::ErrorKind::InvalidData.into())).expect_err("broken");
     assert_eq!(none.primary, Bad::Unreadable(io::ErrorKind::InvalidData));

@@ -26,7 +26,7 @@ const KIND_FIELD: u32 = 9;
 
 /// Clear part: readable without unsealing.
 #[derive(Debug)]
-pub struct Clear {
+pub struct AttemptClear {
     /// Binding of the seal root.
     pub binding: Binding,
     /// How the machine was started when it sealed.
@@ -54,7 +54,7 @@ pub struct Attempt {
 #[derive(Debug)]
 pub struct AttemptSeal {
     /// The clear part.
-    pub clear: Clear,
+    pub clear: AttemptClear,
     slot: Slot,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn is_one(clear: &[u8]) -> Result<bool, SealError> {
 /// [`TooLarge`] when the TPM's blobs do not fit.
 pub fn emit(
     generation: u64,
-    clear: &Clear,
+    clear: &AttemptClear,
     attempt: &Attempt,
     root: &SealRoot,
     nonce: [u8; 12],
@@ -84,12 +84,12 @@ pub fn emit(
     let key = body_key(root, &clear.salt);
     let plain = attempt.encode();
     let clear = Zeroizing::new(clear.to_wire().encode_to_vec());
-    two_slot::emit(File::Seal, generation, &clear, Some(&two_slot::Body { key: &key, nonce, plain: &plain }))
+    two_slot::emit(File::Seal, generation, &clear, Some(&two_slot::SlotBody { key: &key, nonce, plain: &plain }))
 }
 
 impl AttemptSeal {
     pub(crate) fn read(slot: Slot) -> Result<Self, SealError> {
-        Ok(Self { clear: Clear::decode(slot.clear())?, slot })
+        Ok(Self { clear: AttemptClear::decode(slot.clear())?, slot })
     }
 
     /// The attempt, for whoever has the root that the binding released.
@@ -131,7 +131,7 @@ impl Attempt {
     }
 }
 
-impl Clear {
+impl AttemptClear {
     /// Reads a clear part, strictly.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ mod tests {
             let mut wire = attempt_clear().to_wire();
             edit(&mut wire);
             let bytes = wire.encode_to_vec();
-            (is_one(&bytes), Clear::decode(&bytes).err())
+            (is_one(&bytes), AttemptClear::decode(&bytes).err())
         };
         assert_eq!(read(|_| ()), (Ok(true), None));
         assert_eq!(read(|wire| wire.kind = 1), (Err(SealError::Kind), Some(SealError::Kind)));
@@ -260,9 +260,12 @@ mod tests {
         assert!(matches!(read(|wire| wire.binding = None).1, Some(SealError::Malformed(_))));
         let member = crate::golden::clear_bytes(&clear());
         assert_eq!(is_one(&member), Ok(false));
-        assert!(matches!(Clear::decode(&member), Err(SealError::Malformed(_))));
+        assert!(matches!(AttemptClear::decode(&member), Err(SealError::Malformed(_))));
         let both = [member, vec![0x48, 2]].concat();
-        assert!(is_one(&both) == Ok(true) && Clear::decode(&both).is_err(), "a member's that calls itself an attempt");
+        assert!(
+            is_one(&both) == Ok(true) && AttemptClear::decode(&both).is_err(),
+            "a member's that calls itself an attempt"
+        );
     }
 
     #[test]
