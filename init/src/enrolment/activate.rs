@@ -17,7 +17,7 @@ type Blank = Option<Arc<Mutex<BlankMachine>>>;
 
 /// Why a config is not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotActivated {
+pub(crate) enum ConfigRefusal {
     /// The machine waits for no config, or for none any more.
     #[error("the machine is not blank, and takes no config from outside")]
     NotBlank,
@@ -66,31 +66,31 @@ impl Activation {
     /// Shows that this machine knows its code.
     ///
     /// # Errors
-    /// [`NotActivated::NotBlank`].
-    pub(crate) fn proof(&self, connection: &Connection) -> Result<Proof, NotActivated> {
-        let waiting = self.blank.borrow().clone().ok_or(NotActivated::NotBlank)?;
+    /// [`ConfigRefusal::NotBlank`].
+    pub(crate) fn proof(&self, connection: &Connection) -> Result<Proof, ConfigRefusal> {
+        let waiting = self.blank.borrow().clone().ok_or(ConfigRefusal::NotBlank)?;
         Ok(lock::even_if_poisoned(&waiting).proof(connection))
     }
 
     /// Takes a config; the machine goes on with it if it can.
     ///
     /// # Errors
-    /// [`NotActivated`]: the machine waits on.
+    /// [`ConfigRefusal`]: the machine waits on.
     pub(crate) async fn hand_in(
         &self,
         connection: &Connection,
         tries: &Mutex<Tries>,
         HandedIn { config, proof }: HandedIn,
-    ) -> Result<(), NotActivated> {
+    ) -> Result<(), ConfigRefusal> {
         let mut blank = self.blank.clone();
-        let waiting = blank.borrow_and_update().clone().ok_or(NotActivated::NotBlank)?;
+        let waiting = blank.borrow_and_update().clone().ok_or(ConfigRefusal::NotBlank)?;
         let mut judging = {
             let mut tries = lock::even_if_poisoned(tries);
             lock::even_if_poisoned(&waiting).handed_in(connection, &mut tries, &config, &proof)?;
             Judging { waiting: &waiting, verdict: Verdict::NotTaken }
         };
         let word = tell(&self.answers, Answer::Config(config), blank.wait_for(Option::is_none)).await;
-        let taken = word.map_or(Err(NotActivated::NotBlank), |word| Ok(word?));
+        let taken = word.map_or(Err(ConfigRefusal::NotBlank), |word| Ok(word?));
         if taken.is_ok() {
             judging.verdict = Verdict::Accepted;
         }
@@ -146,7 +146,7 @@ mod tests {
         HandedIn { config, proof }
     }
 
-    async fn hand_in(way: &Activation) -> Result<(), NotActivated> {
+    async fn hand_in(way: &Activation) -> Result<(), ConfigRefusal> {
         way.hand_in(&HERE, &Mutex::default(), handed_in(way)).await
     }
 
@@ -162,25 +162,25 @@ mod tests {
     async fn a_config_is_taken_or_refused_by_reason_and_the_first_wins() {
         let (shown, (answers, mut heard)) = (Shown::none(), mpsc::channel(1));
         let way = shown.way(answers);
-        assert!(matches!(way.proof(&HERE), Err(NotActivated::NotBlank)));
+        assert!(matches!(way.proof(&HERE), Err(ConfigRefusal::NotBlank)));
         shown.begin(code());
         let refused = AnswerError::Config(ConfigError::Signature);
         let (first, ()) = tokio::join!(hand_in(&way), says(&mut heard, Err(refused)));
-        assert!(matches!(first, Err(NotActivated::Config(why)) if why == refused), "{first:?}");
+        assert!(matches!(first, Err(ConfigRefusal::Config(why)) if why == refused), "{first:?}");
         let second = async {
             tokio::task::yield_now().await;
             let late = hand_in(&way).await;
-            assert!(matches!(late, Err(NotActivated::HandedIn(activation::HandInError::Underway))), "{late:?}");
+            assert!(matches!(late, Err(ConfigRefusal::HandedIn(activation::HandInError::Underway))), "{late:?}");
             says(&mut heard, Ok(())).await;
         };
         let (first, ()) = tokio::join!(hand_in(&way), second);
         assert!(first.is_ok(), "{first:?}");
         let late = hand_in(&way).await;
-        assert!(matches!(late, Err(NotActivated::HandedIn(activation::HandInError::Taken))), "{late:?}");
+        assert!(matches!(late, Err(ConfigRefusal::HandedIn(activation::HandInError::Taken))), "{late:?}");
         let late = handed_in(&way);
         shown.over();
         let late = way.hand_in(&HERE, &Mutex::default(), late).await;
-        assert!(matches!(late, Err(NotActivated::NotBlank)), "{late:?}");
+        assert!(matches!(late, Err(ConfigRefusal::NotBlank)), "{late:?}");
     }
 
     /// A caller that leaves in the middle keeps nobody out.

@@ -46,7 +46,7 @@ const ANSWERS: Duration = Duration::from_secs(30);
 
 /// Why one coordinator gives no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotAnswered {
+pub(super) enum QuestionError {
     /// No connection: the endpoint does not listen, or no route leads there.
     #[error("connect to {0}")]
     Connect(Endpoint, #[source] io::Error),
@@ -83,7 +83,7 @@ pub(super) trait Ends: Error {
     fn round(&self) -> Round;
 }
 
-impl Ends for NotAnswered {
+impl Ends for QuestionError {
     fn round(&self) -> Round {
         match self {
             Self::Connect(..) | Self::Silent(_) | Self::Ready(_) | Self::Unavailable(..) => Round::Unanswered,
@@ -174,21 +174,25 @@ impl Asks<'_> {
     /// Connects to who has to be a coordinator.
     ///
     /// # Errors
-    /// [`NotAnswered`].
-    pub(super) async fn connect(self, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
+    /// [`QuestionError`].
+    pub(super) async fn connect(self, endpoint: &Endpoint) -> Result<Session<'_>, QuestionError> {
         self.connect_as(any_coordinator, cluster_tls_name(self.cluster), endpoint).await
     }
 
     /// Connects to who has to be this machine.
     ///
     /// # Errors
-    /// [`NotAnswered`].
-    pub(super) async fn connect_to(self, machine: MachineId, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
+    /// [`QuestionError`].
+    pub(super) async fn connect_to(
+        self,
+        machine: MachineId,
+        endpoint: &Endpoint,
+    ) -> Result<Session<'_>, QuestionError> {
         self.connect_as(one_member, machine_tls_name(machine, self.cluster), endpoint).await
     }
 
-    async fn connect_as(self, whom: Whom, name: String, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
-        let silent = |_elapsed| NotAnswered::Silent(endpoint.clone());
+    async fn connect_as(self, whom: Whom, name: String, endpoint: &Endpoint) -> Result<Session<'_>, QuestionError> {
+        let silent = |_elapsed| QuestionError::Silent(endpoint.clone());
         let stream = timeout(CONNECTS, self.handshake(whom, name, endpoint)).await.map_err(silent)??;
         Ok(Session { endpoint, stream })
     }
@@ -198,9 +202,9 @@ impl Asks<'_> {
         whom: Whom,
         name: String,
         endpoint: &Endpoint,
-    ) -> Result<TlsStream<TcpStream>, NotAnswered> {
-        let failed = |error| NotAnswered::Connect(endpoint.clone(), error);
-        let tls = self.client(whom).map_err(NotAnswered::Ready)?;
+    ) -> Result<TlsStream<TcpStream>, QuestionError> {
+        let failed = |error| QuestionError::Connect(endpoint.clone(), error);
+        let tls = self.client(whom).map_err(QuestionError::Ready)?;
         let tcp = TcpStream::connect(endpoint.as_str()).await.map_err(failed)?;
         tcp.set_nodelay(true).map_err(failed)?;
         let name = ServerName::try_from(name).expect("hex digits and dots are a DNS name");
@@ -220,9 +224,9 @@ impl Session<'_> {
     /// Derives 32 bytes that both ends of this session know, and nobody else (RFC 8446, section 7.5).
     ///
     /// # Errors
-    /// [`NotAnswered::Silent`] where the session is over.
-    pub(super) fn exporter(&self, label: &[u8]) -> Result<[u8; 32], NotAnswered> {
-        let silent = |_| NotAnswered::Silent(self.endpoint.clone());
+    /// [`QuestionError::Silent`] where the session is over.
+    pub(super) fn exporter(&self, label: &[u8]) -> Result<[u8; 32], QuestionError> {
+        let silent = |_| QuestionError::Silent(self.endpoint.clone());
         let exported = self.stream.get_ref().1.export_keying_material([0; 32], label, None);
         exported.map_err(silent)
     }
@@ -230,18 +234,18 @@ impl Session<'_> {
     /// Makes one call over this session; its answer has at most `most_bytes`.
     ///
     /// # Errors
-    /// [`NotAnswered`] when there is no answer, or it is a refusal.
+    /// [`QuestionError`] when there is no answer, or it is a refusal.
     pub(super) async fn call<T>(
         self,
         most_bytes: usize,
         call: impl AsyncFnOnce(&mut PublicClient<Channel>) -> Result<Response<T>, Status>,
-    ) -> Result<T, NotAnswered> {
+    ) -> Result<T, QuestionError> {
         let Self { endpoint, stream } = self;
         let answered = timeout(ANSWERS, async {
             let mut client = PublicClient::new(channel(stream).await?).max_decoding_message_size(most_bytes);
             call(&mut client).await
         });
-        let answered = answered.await.map_err(|_elapsed| NotAnswered::Silent(endpoint.clone()))?;
+        let answered = answered.await.map_err(|_elapsed| QuestionError::Silent(endpoint.clone()))?;
         answered.map(Response::into_inner).map_err(|status| refusal(endpoint, &status))
     }
 }
@@ -259,10 +263,10 @@ async fn channel(session: TlsStream<TcpStream>) -> Result<Channel, Status> {
 }
 
 /// Meaning of a status: a coordinator that decided says so, any other cannot decide now.
-fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
+fn refusal(endpoint: &Endpoint, status: &Status) -> QuestionError {
     let (endpoint, said) = (endpoint.clone(), status.message().to_owned());
     if let Some(directory) = api::told_by_leader(status) {
-        return NotAnswered::Led(endpoint, said, directory.to_vec());
+        return QuestionError::Led(endpoint, said, directory.to_vec());
     }
     let undecided = [
         api::NOT_YET,
@@ -273,9 +277,9 @@ fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
         Code::ResourceExhausted,
     ];
     if undecided.contains(&status.code()) {
-        NotAnswered::Unavailable(endpoint, said)
+        QuestionError::Unavailable(endpoint, said)
     } else {
-        NotAnswered::Refused(endpoint, said)
+        QuestionError::Refused(endpoint, said)
     }
 }
 
@@ -315,9 +319,9 @@ mod tests {
         }
         let led = api::by_leader(&Status::failed_precondition("no"), Some(vec![7]));
         let led = refusal(&endpoint(), &led);
-        assert!(matches!(&led, NotAnswered::Led(_, _, told) if *told == [7]));
+        assert!(matches!(&led, QuestionError::Led(_, _, told) if *told == [7]));
         assert_eq!((led.round(), Chain(&led).to_string().as_str()), (Round::Refused, "192.0.2.1:7836 refuses: no"));
-        let silent = NotAnswered::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());
+        let silent = QuestionError::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());
         assert_eq!(silent.round(), Round::Unanswered);
     }
 

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 use unlock::exchange::{ExchangeError, ShareCollector};
 use unlock::locked::LockedMember;
 
-use super::ask::{Asks, Ends, NotAnswered, chance, has_a_link};
+use super::ask::{Asks, Ends, QuestionError, chance, has_a_link};
 use super::recover::Told;
 use super::shares::{ReadError, Shares};
 use crate::facts::Facts;
@@ -62,7 +62,7 @@ pub(super) struct Waits {
 
 /// Why nothing is exchanged.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotExchanged {
+pub(crate) enum ContributeError {
     /// The machine holds no share, or needs none.
     #[error("this machine takes no part in a cold start; nothing was exchanged")]
     NoPart,
@@ -114,15 +114,15 @@ impl Exchange {
     /// `machine`, which has proved to be that machine, calls from `source`, gives its share, and is given this machine's.
     ///
     /// # Errors
-    /// [`NotExchanged`]: then neither was.
+    /// [`ContributeError`]: then neither was.
     pub(crate) async fn contribute(
         &self,
         machine: MachineId,
         source: IpAddr,
         given: Contribution,
-    ) -> Result<Contribution, NotExchanged> {
+    ) -> Result<Contribution, ContributeError> {
         let shares = match &*lock::even_if_poisoned(&self.0) {
-            Part::None => return Err(NotExchanged::NoPart),
+            Part::None => return Err(ContributeError::NoPart),
             Part::Waits(waits) => return Ok(waits.exchange(machine, source, given)?),
             Part::Open(shares) => shares.clone(),
         };
@@ -207,7 +207,7 @@ impl Waits {
                 match given {
                     Ok(()) => return,
                     Err(why) => {
-                        if let NotGiven::Asked(NotAnswered::Led(_, _, told)) = &why {
+                        if let VoterError::Asked(QuestionError::Led(_, _, told)) = &why {
                             self.leader_answered(told);
                             return;
                         }
@@ -225,13 +225,19 @@ impl Waits {
         }
     }
 
-    async fn call(&self, asks: Asks<'_>, machine: MachineId, epoch: u32, endpoint: &Endpoint) -> Result<(), NotGiven> {
+    async fn call(
+        &self,
+        asks: Asks<'_>,
+        machine: MachineId,
+        epoch: u32,
+        endpoint: &Endpoint,
+    ) -> Result<(), VoterError> {
         let session = asks.connect_to(machine, endpoint).await?;
         // Only behind the handshake: whoever answers is that machine.
         let ours = lock::even_if_poisoned(&self.collector).contribution(machine, epoch, self.endpoints())?;
         let request = api::wire::Contribution::from(ours);
         let response = session.call(MOST_ANSWER_BYTES, async |client| client.contribute(request).await).await?;
-        let given = Contribution::try_from(response).map_err(|error| NotGiven::Answer(endpoint.clone(), error))?;
+        let given = Contribution::try_from(response).map_err(|error| VoterError::Answer(endpoint.clone(), error))?;
         let half = lock::even_if_poisoned(&self.collector).take(machine, Some(endpoint.clone()), given)?;
         tracing::info!(%machine, epoch, "a share of the cold-start key is exchanged with a voter that answered");
         self.comes_to(half.map(Answer::Half));
@@ -241,10 +247,10 @@ impl Waits {
 
 /// Why one voter gave no share.
 #[derive(Debug, thiserror::Error)]
-enum NotGiven {
+enum VoterError {
     /// The voter does not answer, or says no.
     #[error(transparent)]
-    Asked(#[from] NotAnswered),
+    Asked(#[from] QuestionError),
     /// The voter's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] Malformed),
@@ -253,7 +259,7 @@ enum NotGiven {
     Exchange(#[from] ExchangeError),
 }
 
-impl Ends for NotGiven {
+impl Ends for VoterError {
     fn round(&self) -> Round {
         match self {
             Self::Asked(why) => why.round(),
@@ -365,7 +371,7 @@ mod tests {
         for (stranger, epoch) in [(3, EPOCH), (9, EPOCH), (1, EPOCH), (2, EPOCH + 1)] {
             let given = Contribution { epoch, ..says(2) };
             let refused = exchange.contribute(machine(stranger), source(stranger), given).await;
-            assert!(matches!(refused, Err(NotExchanged::Exchange(_))), "{stranger} {epoch}");
+            assert!(matches!(refused, Err(ContributeError::Exchange(_))), "{stranger} {epoch}");
             assert_eq!(knows(&exchange, stranger), [""; 0], "{stranger} {epoch}");
         }
         assert!(heard.try_recv().is_err(), "no share of the other's was taken");
@@ -381,7 +387,7 @@ mod tests {
         };
         let calls = async || match exchange.contribute(machine(2), source(2), says(2)).await {
             Ok(_) => true,
-            Err(NotExchanged::Exchange(ExchangeError::MayHaveLeader)) => false,
+            Err(ContributeError::Exchange(ExchangeError::MayHaveLeader)) => false,
             Err(other) => panic!("{other}"),
         };
         assert!(!calls().await && heard.try_recv().is_err(), "neither is taken");
@@ -398,10 +404,10 @@ mod tests {
     #[tokio::test]
     async fn a_machine_that_waits_no_more_gives_no_share() {
         let nobody = Exchange::default();
-        assert!(matches!(nobody.contribute(machine(2), source(2), says(2)).await, Err(NotExchanged::NoPart)));
+        assert!(matches!(nobody.contribute(machine(2), source(2), says(2)).await, Err(ContributeError::NoPart)));
         let (exchange, mut heard) = waits(1);
         exchange.over();
-        assert!(matches!(exchange.contribute(machine(2), source(2), says(2)).await, Err(NotExchanged::NoPart)));
+        assert!(matches!(exchange.contribute(machine(2), source(2), says(2)).await, Err(ContributeError::NoPart)));
         assert!(heard.try_recv().is_err());
     }
 }

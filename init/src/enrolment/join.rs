@@ -13,7 +13,7 @@ use pki::server_auth::verify_member;
 use pki::{CertificateDer, PublicKey, SpkiPin, VerifyError};
 use zeroize::Zeroizing;
 
-use super::ask::{self, Asks, Ends, NotAnswered, Shown};
+use super::ask::{self, Asks, Ends, QuestionError, Shown};
 use crate::network::mesh;
 use crate::shown::board::Board;
 use crate::version::release;
@@ -25,7 +25,7 @@ const SHOWN: Shown = Shown { step: "redeem", failed: "not let in" };
 enum NotLetIn {
     /// The coordinator does not answer, or says no.
     #[error(transparent)]
-    Asked(#[from] NotAnswered),
+    Asked(#[from] QuestionError),
     /// The coordinator's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] BadRecord),

@@ -61,7 +61,7 @@ impl Needs {
 
 /// Why what the owner gives is not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotGiven {
+pub(crate) enum RescueError {
     /// The machine waits for no half, or has been given it by somebody else.
     #[error("the machine does not wait for a half of its key")]
     NotWaiting,
@@ -101,23 +101,23 @@ impl Rescue {
     /// Gives a directory as it is passed on; once this returns it is durable, and a machine that waits asks whom it names.
     ///
     /// # Errors
-    /// [`NotGiven`]: the machine waits on, or goes on as before.
-    pub(crate) async fn renew(&self, signed: Vec<u8>) -> Result<(), NotGiven> {
+    /// [`RescueError`]: the machine waits on, or goes on as before.
+    pub(crate) async fn renew(&self, signed: Vec<u8>) -> Result<(), RescueError> {
         let Some(Needs { ca_spki, .. }) = self.needs() else { return self.directories.give(signed).await };
-        self.give(Answer::Directory { signed, ca_spki: ca_spki.ok_or(NotGiven::NoAuthority)? }).await
+        self.give(Answer::Directory { signed, ca_spki: ca_spki.ok_or(RescueError::NoAuthority)? }).await
     }
 
     /// Gives the half; the machine goes on with it if it opens the disk.
     ///
     /// # Errors
-    /// [`NotGiven`]: the machine waits on.
-    pub(crate) async fn give(&self, answer: Answer) -> Result<(), NotGiven> {
+    /// [`RescueError`]: the machine waits on.
+    pub(crate) async fn give(&self, answer: Answer) -> Result<(), RescueError> {
         let mut needs = self.needs.clone();
         if needs.borrow_and_update().is_none() {
-            return Err(NotGiven::NotWaiting);
+            return Err(RescueError::NotWaiting);
         }
         let word = tell(&self.answers, answer, needs.wait_for(Option::is_none)).await;
-        Ok(word.ok_or(NotGiven::NotWaiting)??)
+        Ok(word.ok_or(RescueError::NotWaiting)??)
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let (waits, needs) = watch::channel(None);
         let (answers, mut heard) = mpsc::channel(1);
         let rescue = Rescue::new(needs, answers, Directories::default());
-        assert!(matches!(rescue.give(half()).await, Err(NotGiven::NotWaiting)));
+        assert!(matches!(rescue.give(half()).await, Err(RescueError::NotWaiting)));
         waits.send_replace(Some(needs_a_half()));
         let says = |says: Result<(), AnswerError>| {
             let told = heard.try_recv().expect("it was given");
@@ -175,7 +175,7 @@ mod tests {
             waits.send_replace(None);
         };
         let (late, ()) = tokio::join!(rescue.give(half()), went_on);
-        assert!(matches!(late, Err(NotGiven::NotWaiting)));
+        assert!(matches!(late, Err(RescueError::NotWaiting)));
     }
 
     /// Proves: D11 K5
@@ -184,10 +184,10 @@ mod tests {
         let (waits, needs) = watch::channel(None);
         let (answers, mut heard) = mpsc::channel(1);
         let rescue = Rescue::new(needs, answers, Directories::default());
-        let why = |given: Result<(), NotGiven>| given.expect_err("it is not given").to_string();
-        assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NotKept.to_string());
+        let why = |given: Result<(), RescueError>| given.expect_err("it is not given").to_string();
+        assert_eq!(why(rescue.renew(vec![7]).await), RescueError::NotKept.to_string());
         waits.send_replace(Some(Needs { ca_spki: None, ..needs_a_half() }));
-        assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NoAuthority.to_string());
+        assert_eq!(why(rescue.renew(vec![7]).await), RescueError::NoAuthority.to_string());
         waits.send_replace(Some(needs_a_half()));
         for word in [Err(AnswerError::NotWritten), Ok(())] {
             let answered = async {

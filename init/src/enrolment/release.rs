@@ -13,7 +13,7 @@ use unlock::locked::LockedMember;
 use unlock::renewal::Giver;
 
 use super::Directories;
-use super::ask::{self, Asks, Ends, NotAnswered, Shown};
+use super::ask::{self, Asks, Ends, QuestionError, Shown};
 use super::contribute::Waits;
 use crate::runtime::clock::{self, Known};
 use crate::shown::board::Board;
@@ -24,10 +24,10 @@ const MOST_ANSWER_BYTES: usize = 128 + SLOT_BYTES;
 
 /// Why one coordinator did not give the key.
 #[derive(Debug, thiserror::Error)]
-enum NotReleased {
+enum KeyRequestError {
     /// The coordinator does not answer, or says no.
     #[error(transparent)]
-    Asked(#[from] NotAnswered),
+    Asked(#[from] QuestionError),
     /// The coordinator's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] Malformed),
@@ -36,25 +36,25 @@ enum NotReleased {
     Half(Endpoint, #[source] OpenError, Vec<u8>),
 }
 
-impl NotReleased {
+impl KeyRequestError {
     /// Directory that a coordinator gave along with its answer; none where it may have no leader.
     fn told(&self) -> Option<&[u8]> {
         match self {
-            Self::Asked(NotAnswered::Led(_, _, told)) => Some(told),
+            Self::Asked(QuestionError::Led(_, _, told)) => Some(told),
             Self::Half(_, _, told) => Some(told),
             Self::Asked(
-                NotAnswered::Connect(..)
-                | NotAnswered::Silent(_)
-                | NotAnswered::Ready(_)
-                | NotAnswered::Unavailable(..)
-                | NotAnswered::Refused(..),
+                QuestionError::Connect(..)
+                | QuestionError::Silent(_)
+                | QuestionError::Ready(_)
+                | QuestionError::Unavailable(..)
+                | QuestionError::Refused(..),
             )
             | Self::Answer(..) => None,
         }
     }
 }
 
-impl Ends for NotReleased {
+impl Ends for KeyRequestError {
     fn round(&self) -> Round {
         match self {
             Self::Asked(why) => why.round(),
@@ -115,16 +115,16 @@ struct Given {
 }
 
 /// Asks one coordinator, once.
-async fn ask(asks: Asks<'_>, member: LockedMember<'_>, endpoint: &Endpoint) -> Result<Given, NotReleased> {
+async fn ask(asks: Asks<'_>, member: LockedMember<'_>, endpoint: &Endpoint) -> Result<Given, KeyRequestError> {
     let asked = KeyAsked { disk: member.disk(), generation: member.generation(), level: member.level() };
     let session = asks.connect(endpoint).await?;
     let response = session
         .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
-    let unread = |error| NotReleased::Answer(endpoint.clone(), error);
+    let unread = |error| KeyRequestError::Answer(endpoint.clone(), error);
     let KeyReleased { time, key, next, directory } = response.await?.try_into().map_err(unread)?;
     match member.judge(member.half(key, next)) {
         Ok(half) => Ok(Given { answer: Answer::FittingHalf(half), time: time.0, directory }),
-        Err(error) => Err(NotReleased::Half(endpoint.clone(), error, directory)),
+        Err(error) => Err(KeyRequestError::Half(endpoint.clone(), error, directory)),
     }
 }
 
@@ -136,16 +136,16 @@ mod tests {
     #[test]
     fn a_refused_key_and_one_that_does_not_fit_are_told_apart() {
         let endpoint = Endpoint::read("192.0.2.1:7836").expect("an endpoint");
-        let refused = NotAnswered::Refused(endpoint.clone(), format!("{}", cluster::denied::Denied::OtherDisk));
-        let refused = NotReleased::from(refused);
+        let refused = QuestionError::Refused(endpoint.clone(), format!("{}", cluster::denied::Denied::OtherDisk));
+        let refused = KeyRequestError::from(refused);
         assert_eq!(refused.round(), Round::Refused);
         assert!(Chain(&refused).to_string().starts_with("192.0.2.1:7836 refuses: "), "{}", Chain(&refused));
-        let half = NotReleased::Half(endpoint.clone(), OpenError::ClusterHalf, vec![7]);
+        let half = KeyRequestError::Half(endpoint.clone(), OpenError::ClusterHalf, vec![7]);
         assert_eq!(half.round(), Round::Refused);
         let text = Chain(&half).to_string();
         assert!(text.starts_with("what 192.0.2.1:7836 gives does not open the disk: "), "{text}");
-        let led = NotReleased::from(NotAnswered::Led(endpoint.clone(), String::from("no"), vec![8]));
+        let led = KeyRequestError::from(QuestionError::Led(endpoint.clone(), String::from("no"), vec![8]));
         assert_eq!([&half, &led, &refused].map(|why| why.told()), [Some(&[7][..]), Some(&[8]), None]);
-        assert_eq!(NotReleased::from(NotAnswered::Silent(endpoint)).round(), Round::Unanswered);
+        assert_eq!(KeyRequestError::from(QuestionError::Silent(endpoint)).round(), Round::Unanswered);
     }
 }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use unlock::renewal::{DirectoryWrite, Giver, Renewal};
 
 use super::perform;
-use super::recover::NotGiven;
+use super::recover::RescueError;
 use crate::machine::esp::{self, Esp};
 use crate::runtime::clock;
 use crate::runtime::services::until;
@@ -65,12 +65,12 @@ impl Directories {
     /// Gives the owner's. Once this returns it is durable, and the machine goes on from it: what others had told counts no more.
     ///
     /// # Errors
-    /// [`NotGiven`]: the machine goes by the one that it has.
-    pub(super) async fn give(&self, signed: Vec<u8>) -> Result<(), NotGiven> {
-        let keeper = self.keeper.borrow().clone().ok_or(NotGiven::NotKept)?;
+    /// [`RescueError`]: the machine goes by the one that it has.
+    pub(super) async fn give(&self, signed: Vec<u8>) -> Result<(), RescueError> {
+        let keeper = self.keeper.borrow().clone().ok_or(RescueError::NotKept)?;
         let (outcome, word) = oneshot::channel();
-        keeper.send(Given { signed, outcome }).await.map_err(|_it_ended| NotGiven::NotKept)?;
-        Ok(word.await.map_err(|_it_ended| NotGiven::NotKept)??)
+        keeper.send(Given { signed, outcome }).await.map_err(|_it_ended| RescueError::NotKept)?;
+        Ok(word.await.map_err(|_it_ended| RescueError::NotKept)??)
     }
 
     /// Has `write` make durable what is heard, when it is due, and what the owner gives, at once.
@@ -282,7 +282,7 @@ mod tests {
     async fn a_member_that_runs_takes_its_owners_directory_and_goes_on() {
         let kept = Kept::of(3);
         let nobody = kept.directories.give(kept.signed(7)).await;
-        assert!(matches!(nobody, Err(NotGiven::NotKept)), "{nobody:?}");
+        assert!(matches!(nobody, Err(RescueError::NotKept)), "{nobody:?}");
         let tells = async {
             let coordinator = Giver::Coordinator(MachineId([1; 16]));
             kept.directories.tell(coordinator, kept.signed(LIE + 1));
@@ -292,7 +292,7 @@ mod tests {
             let signature = RenewError::Directory(DirectoryError::Signature);
             let refused = kept.directories.give(forged).await;
             let by_name =
-                |why: &NotGiven| matches!(why, NotGiven::Refused(AnswerError::Directory(it)) if *it == signature);
+                |why: &RescueError| matches!(why, RescueError::Refused(AnswerError::Directory(it)) if *it == signature);
             assert!(refused.as_ref().is_err_and(by_name), "{refused:?}");
             kept.directories.give(kept.signed(7)).await.expect("the cluster signed it");
             kept.written(&[LIE + 1, 7]).await;
@@ -304,9 +304,9 @@ mod tests {
             kept.directories.give(kept.signed(6)).await
         };
         let (ended, given) = tokio::join!(kept.keep(), tells);
-        assert!(matches!(given, Err(NotGiven::Refused(AnswerError::NotWritten))), "{given:?}");
+        assert!(matches!(given, Err(RescueError::Refused(AnswerError::NotWritten))), "{given:?}");
         assert!(matches!(ended, Err(Error::Esp(_))), "what keeps it begins anew, by what lies there: {ended:?}");
         let gone = kept.directories.give(kept.signed(7)).await;
-        assert!(matches!(gone, Err(NotGiven::NotKept)), "{gone:?}");
+        assert!(matches!(gone, Err(RescueError::NotKept)), "{gone:?}");
     }
 }

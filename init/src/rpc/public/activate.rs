@@ -7,7 +7,7 @@ use model::Chain;
 use tonic::Status;
 
 use super::context::Context;
-use crate::enrolment::activate::NotActivated;
+use crate::enrolment::activate::ConfigRefusal;
 use crate::rpc::session::Origin;
 
 /// Proof for `ProveCode` that this machine knows the code.
@@ -28,16 +28,16 @@ fn connection(context: &Context, origin: &Origin) -> Connection {
     Connection { exporter: origin.activation, leaf_spki: context.nameless.0 }
 }
 
-fn refused(why: &NotActivated) -> Status {
+fn refused(why: &ConfigRefusal) -> Status {
     let text = format!("{}; nothing was changed", Chain(why));
     match why {
-        NotActivated::HandedIn(activation::HandInError::Code) => Status::permission_denied(text),
-        NotActivated::HandedIn(activation::HandInError::Tries) => Status::resource_exhausted(text),
-        NotActivated::HandedIn(activation::HandInError::TooLarge(_)) | NotActivated::Config(_) => {
+        ConfigRefusal::HandedIn(activation::HandInError::Code) => Status::permission_denied(text),
+        ConfigRefusal::HandedIn(activation::HandInError::Tries) => Status::resource_exhausted(text),
+        ConfigRefusal::HandedIn(activation::HandInError::TooLarge(_)) | ConfigRefusal::Config(_) => {
             Status::invalid_argument(text)
         }
-        NotActivated::NotBlank
-        | NotActivated::HandedIn(activation::HandInError::Underway | activation::HandInError::Taken) => {
+        ConfigRefusal::NotBlank
+        | ConfigRefusal::HandedIn(activation::HandInError::Underway | activation::HandInError::Taken) => {
             Status::failed_precondition(text)
         }
     }

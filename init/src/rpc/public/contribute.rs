@@ -7,7 +7,7 @@ use tonic::Status;
 use unlock::exchange::ExchangeError;
 
 use super::context::Context;
-use crate::enrolment::contribute::NotExchanged;
+use crate::enrolment::contribute::ContributeError;
 use crate::rpc::session::Origin;
 
 /// Exchanges shares with the machine that the connection proved.
@@ -28,13 +28,13 @@ pub(super) async fn contribute(
     exchanged.map_err(|why| refused(&why))
 }
 
-fn refused(why: &NotExchanged) -> Status {
+fn refused(why: &ContributeError) -> Status {
     let text = Chain(why).to_string();
     match why {
-        NotExchanged::NoPart => Status::failed_precondition(text),
-        NotExchanged::Exchange(ExchangeError::MayHaveLeader) => api::not_yet(text),
-        NotExchanged::Exchange(_) => Status::permission_denied(text),
-        NotExchanged::Read(_) => Status::unavailable(text),
+        ContributeError::NoPart => Status::failed_precondition(text),
+        ContributeError::Exchange(ExchangeError::MayHaveLeader) => api::not_yet(text),
+        ContributeError::Exchange(_) => Status::permission_denied(text),
+        ContributeError::Read(_) => Status::unavailable(text),
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_refusal_says_whether_asking_again_helps() {
         let code = |why| refused(&why).code();
-        assert_eq!(code(NotExchanged::NoPart), tonic::Code::FailedPrecondition);
+        assert_eq!(code(ContributeError::NoPart), tonic::Code::FailedPrecondition);
         assert_eq!(code(ExchangeError::MayHaveLeader.into()), api::NOT_YET);
         let stranger = ExchangeError::NoCoordinator(MachineId([9; 16]));
         assert_eq!(code(stranger.into()), tonic::Code::PermissionDenied);

@@ -7,11 +7,11 @@ use keys::record::Record;
 use model::Chain;
 use tonic::Status;
 
-use crate::enrolment::recover::{Needs, NotGiven, Rescue};
+use crate::enrolment::recover::{Needs, Rescue, RescueError};
 
 /// Disk, key generation and recovery record: by these the owner finds the half.
 pub(super) fn record(rescue: &Rescue) -> Result<Recovery, Status> {
-    let Needs { disk, generation, record, .. } = rescue.needs().ok_or_else(|| refused(&NotGiven::NotWaiting))?;
+    let Needs { disk, generation, record, .. } = rescue.needs().ok_or_else(|| refused(&RescueError::NotWaiting))?;
     Ok(Recovery { disk, generation, record: record.as_ref().map(Record::encode) })
 }
 
@@ -27,13 +27,13 @@ pub(super) async fn renew(rescue: &Rescue, directory: Vec<u8>) -> Result<(), Sta
     rescue.renew(directory).await.map_err(|why| refused(&why))
 }
 
-fn refused(why: &NotGiven) -> Status {
+fn refused(why: &RescueError) -> Status {
     let text = format!("{}; nothing was changed", Chain(why));
     match why {
-        NotGiven::NotWaiting | NotGiven::NoAuthority => Status::failed_precondition(text),
-        NotGiven::NotKept => Status::unavailable(text),
-        NotGiven::Refused(AnswerError::NotWritten) => Status::internal(text),
-        NotGiven::Refused(_) => Status::invalid_argument(text),
+        RescueError::NotWaiting | RescueError::NoAuthority => Status::failed_precondition(text),
+        RescueError::NotKept => Status::unavailable(text),
+        RescueError::Refused(AnswerError::NotWritten) => Status::internal(text),
+        RescueError::Refused(_) => Status::invalid_argument(text),
     }
 }
 
@@ -48,17 +48,17 @@ mod tests {
     /// Proves: K5
     #[test]
     fn a_half_that_is_not_taken_says_why() {
-        let wrong = refused(&NotGiven::Refused(AnswerError::ClusterHalf(OpenError::ClusterHalf)));
+        let wrong = refused(&RescueError::Refused(AnswerError::ClusterHalf(OpenError::ClusterHalf)));
         let text = "the cluster's half that was given does not open the disk: the cluster key is not the one this disk \
                     was locked with; nothing was changed";
         assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, text));
-        let unwritten = refused(&NotGiven::Refused(AnswerError::NotWritten));
+        let unwritten = refused(&RescueError::Refused(AnswerError::NotWritten));
         assert_eq!(unwritten.code(), Code::Internal, "the request is not at fault: {unwritten}");
         let foreign = RenewError::Directory(keys::directory::DirectoryError::Signature);
-        let foreign = refused(&NotGiven::Refused(AnswerError::Directory(foreign)));
+        let foreign = refused(&RescueError::Refused(AnswerError::Directory(foreign)));
         assert_eq!(foreign.code(), Code::InvalidArgument);
         assert!(foreign.message().starts_with("the directory that was given is not taken: "), "{foreign}");
-        assert_eq!(refused(&NotGiven::NotKept).code(), Code::Unavailable, "asking again helps");
+        assert_eq!(refused(&RescueError::NotKept).code(), Code::Unavailable, "asking again helps");
         let nobody = record(&Rescue::of_nobody()).map(|_| ()).map_err(|refused| refused.code());
         assert_eq!(nobody, Err(Code::FailedPrecondition));
     }
