@@ -14,9 +14,16 @@ const PARTICIPLES: &[(&str, &str)] = &[
     ("Binding", "a noun: what a secret is bound to"),
     ("BadBinding", "a noun: a binding that does not fit"),
     ("Capped", "proves that the TPM was capped"),
+    ("Desired", "the word of all documents for what a machine is to be"),
+    ("Ending", "a noun: how a run of a service ended"),
+    ("Halted", "proves that nothing but the next boot leads on"),
     ("Mapping", "a noun of the device mapper"),
     ("Need", "a noun: what a service or a case cannot do without"),
+    ("Paused", "proves that a machine's processors stand still"),
     ("Seed", "a noun: what randomness grows from"),
+    ("Settled", "proves that the boot has made a member, whose data is open"),
+    ("Standing", "a noun: how far a machine belongs to the cluster"),
+    ("Waiting", "proves that the boot waits, and decides again"),
 ];
 /// Names that several public types may share, and why.
 const SHARED: &[(&str, &str)] = &[
