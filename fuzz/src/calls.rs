@@ -4,9 +4,9 @@
 
 use api::wire;
 use api::{
-    Announced, Claim, Condition, HandedOver, KeyAsked, KeyGiven, KeyReleased, Listed, ListedMachine, ListedOwner,
-    ListedTicket, MachineChange, MachineStatus, Malformed, Milestone, NewTicket, PublicState, Recovery, Service,
-    TunnelPart,
+    Announced, Claim, Condition, HandedOver, KeyRequest, Listed, ListedMachine, ListedOwner, ListedTicket,
+    MachineChange, MachineStatus, Malformed, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, ReleasedKey,
+    Service, TunnelPart,
 };
 use cluster::record::Owner;
 use cluster::request::Offer;
@@ -48,12 +48,12 @@ pub fn proof_of_code(bytes: &[u8]) -> ParseVerdict {
 
 /// Which key a machine asks for.
 pub fn key_asked(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::ReleaseKeyRequest, KeyAsked>(bytes)
+    message::<wire::ReleaseKeyRequest, KeyRequest>(bytes)
 }
 
 /// The keys that it is given.
 pub fn key_released(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::ReleaseKeyResponse, KeyReleased>(bytes)
+    message::<wire::ReleaseKeyResponse, ReleasedKey>(bytes)
 }
 
 /// Recovery record that a waiting machine shows its owner.
@@ -63,7 +63,7 @@ pub fn recovery(bytes: &[u8]) -> ParseVerdict {
 
 /// The key that the owner gives it.
 pub fn key_given(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::GiveClusterKeyRequest, KeyGiven>(bytes)
+    message::<wire::GiveClusterKeyRequest, OwnerHalf>(bytes)
 }
 
 /// Announcement of a machine to its coordinators.

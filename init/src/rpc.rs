@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::access::Refused;
+use api::access::CallRefusal;
 use pki::CertificateDer;
 use pki::client_auth::{Owners, UnknownMember, UnknownOwner, Who, member};
 use rustix::net::sockopt;
@@ -89,7 +89,7 @@ impl Callers {
     }
 }
 
-impl From<UnknownCaller> for Refused {
+impl From<UnknownCaller> for CallRefusal {
     fn from(error: UnknownCaller) -> Self {
         match error {
             UnknownCaller::Owner(UnknownOwner) => Self::NotTheOwner,

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Error, bail, ensure};
-use api::KeyAsked;
+use api::KeyRequest;
 use cluster::redeem::{Answer, Body};
 use keys::endpoint::Endpoint;
 use keys::identity::SigningKey;
@@ -323,8 +323,8 @@ fn anothers_key(t: &Context) -> anyhow::Result<()> {
     for (joiner, asked, why) in [
         (&two, asked(1), "this is not the machine's disk"),
         (&nobody, asked(1), "the cluster does not know this machine"),
-        (&one, KeyAsked { generation: 2, ..asked(1) }, "this disk has no key of generation 2"),
-        (&one, KeyAsked { level: Level::Insecure, ..asked(1) }, "the cluster asks for encrypted at least"),
+        (&one, KeyRequest { generation: 2, ..asked(1) }, "this disk has no key of generation 2"),
+        (&one, KeyRequest { level: Level::Insecure, ..asked(1) }, "the cluster asks for encrypted at least"),
     ] {
         denied(joiner.release(asked)?, why)?;
     }
@@ -418,8 +418,8 @@ fn denied<T>(answer: Result<T, String>, why: &str) -> anyhow::Result<()> {
 }
 
 /// The key of the disk with this number, as it was given first.
-fn asked(disk: u8) -> KeyAsked {
-    KeyAsked { disk: DiskUuid(Uuid([disk; 16])), generation: 1, level: Level::Encrypted }
+fn asked(disk: u8) -> KeyRequest {
+    KeyRequest { disk: DiskUuid(Uuid([disk; 16])), generation: 1, level: Level::Encrypted }
 }
 
 /// The same ticket once more.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use api::wire::{RedeemRequest, ReleaseKeyRequest};
-use api::{KeyAsked, KeyReleased};
+use api::{KeyRequest, ReleasedKey};
 use cluster::record::Release;
 use cluster::redeem::{Answer, Body};
 use keys::recovery::RecoveryPubKey;
@@ -112,7 +112,7 @@ impl Joiner {
     ///
     /// # Errors
     /// As above.
-    pub fn release(&self, asked: KeyAsked) -> anyhow::Result<Result<KeyReleased, String>> {
+    pub fn release(&self, asked: KeyRequest) -> anyhow::Result<Result<ReleasedKey, String>> {
         let request = ReleaseKeyRequest::from(asked);
         let answer = self.call(async |client, _| client.release_key(request).await)?;
         Ok(match answer {

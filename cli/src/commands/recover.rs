@@ -7,7 +7,7 @@
 
 use std::io::Write;
 
-use api::{KeyGiven, Recovery};
+use api::{OwnerHalf, Recovery};
 use clap::Args;
 use keys::data_key::{ClusterHalf, Holder};
 use keys::record::{HalfError, HalfRequest, Record, RecordError};
@@ -214,7 +214,7 @@ async fn open(session: &mut Session, pins: &Pins, owner: &Owner, dry_run: bool) 
     let half = owner.cluster_half(&record, &asked).map_err(RecoverError::Open)?;
     if !dry_run {
         let ClusterHalf { key, disk, generation, next: _none_in_a_record } = half;
-        session.give_cluster_key(KeyGiven { disk, generation, key }).await?;
+        session.give_cluster_key(OwnerHalf { disk, generation, key }).await?;
     }
     Ok(())
 }

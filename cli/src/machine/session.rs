@@ -13,8 +13,8 @@ use api::wire::{
     WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, KeyGiven, Listed, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery,
-    MachineChange, MachineStatus, Milestone, NewTicket, PublicState, Recovery, RecoveryPlan, Service, Target, limits,
+    ClientCertificate, Condition, Listed, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery, MachineChange,
+    MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service, Target, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
@@ -285,7 +285,7 @@ impl Session {
     }
 
     /// Gives such a machine the cluster's half of its key.
-    pub(crate) async fn give_cluster_key(&mut self, given: KeyGiven) -> Result<(), CallError> {
+    pub(crate) async fn give_cluster_key(&mut self, given: OwnerHalf) -> Result<(), CallError> {
         let request = GiveClusterKeyRequest::from(given);
         soon("GiveClusterKey", self.client.give_cluster_key(request)).await.map(drop)
     }

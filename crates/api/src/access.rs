@@ -152,15 +152,15 @@ pub const TABLE: &[Row] = &[
 /// Decides one call, before its body is read.
 ///
 /// # Errors
-/// [`Refused`], which says what to tell the caller.
-pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller) -> Result<&'static Row, Refused> {
-    let row = TABLE.iter().find(|row| row.path == path).ok_or(Refused::NoSuchMethod)?;
+/// [`CallRefusal`], which says what to tell the caller.
+pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller) -> Result<&'static Row, CallRefusal> {
+    let row = TABLE.iter().find(|row| row.path == path).ok_or(CallRefusal::NoSuchMethod)?;
     match (row.profile, profile) {
-        (Profile::Debug, Profile::Release) => return Err(Refused::NoSuchMethod),
+        (Profile::Debug, Profile::Release) => return Err(CallRefusal::NoSuchMethod),
         (Profile::Release, Profile::Release | Profile::Debug) | (Profile::Debug, Profile::Debug) => {}
     }
     if !row.states.contains(&state) {
-        return Err(Refused::State { is: state, answered_in: row.states });
+        return Err(CallRefusal::State { is: state, answered_in: row.states });
     }
     match (row.permission, caller) {
         (
@@ -170,15 +170,15 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
         | (Permission::Machine, Caller::Machine)
         | (Permission::Member, Caller::Member)
         | (Permission::Owner, Caller::Owner) => Ok(row),
-        (Permission::Owner, Caller::Stranger | Caller::Machine | Caller::Member) => Err(Refused::NoCertificate),
-        (Permission::Machine, Caller::Stranger | Caller::Member | Caller::Owner) => Err(Refused::NoMachineKey),
-        (Permission::Member, Caller::Stranger | Caller::Machine | Caller::Owner) => Err(Refused::NoMember),
+        (Permission::Owner, Caller::Stranger | Caller::Machine | Caller::Member) => Err(CallRefusal::NoCertificate),
+        (Permission::Machine, Caller::Stranger | Caller::Member | Caller::Owner) => Err(CallRefusal::NoMachineKey),
+        (Permission::Member, Caller::Stranger | Caller::Machine | Caller::Owner) => Err(CallRefusal::NoMember),
     }
 }
 
 /// Why a call is refused. Nothing was done then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum CallRefusal {
     /// This version and profile has no such method.
     NoSuchMethod,
     /// Not in this state.
@@ -198,7 +198,7 @@ pub enum Refused {
     NotTheOwner,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for CallRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchMethod => f.write_str("this machine has no such method"),
@@ -221,21 +221,23 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for CallRefusal {}
 
-impl From<Refused> for tonic::Status {
-    fn from(refused: Refused) -> Self {
+impl From<CallRefusal> for tonic::Status {
+    fn from(refused: CallRefusal) -> Self {
         let code = match refused {
-            Refused::NoSuchMethod => tonic::Code::Unimplemented,
+            CallRefusal::NoSuchMethod => tonic::Code::Unimplemented,
             // No machine comes to be blank again by waiting.
-            Refused::State { answered_in: BLANK, .. } => tonic::Code::FailedPrecondition,
+            CallRefusal::State { answered_in: BLANK, .. } => tonic::Code::FailedPrecondition,
             // On its way to where it answers, or not.
-            Refused::State { is: Enrolling | AwaitingKeys, .. } => NOT_YET,
-            Refused::State { is: MachineState::Blank | Running | NeedsOwner | Failed, .. } => {
+            CallRefusal::State { is: Enrolling | AwaitingKeys, .. } => NOT_YET,
+            CallRefusal::State { is: MachineState::Blank | Running | NeedsOwner | Failed, .. } => {
                 tonic::Code::FailedPrecondition
             }
-            Refused::NoCertificate | Refused::NoMachineKey | Refused::NoMember => tonic::Code::Unauthenticated,
-            Refused::NotTheOwner => tonic::Code::PermissionDenied,
+            CallRefusal::NoCertificate | CallRefusal::NoMachineKey | CallRefusal::NoMember => {
+                tonic::Code::Unauthenticated
+            }
+            CallRefusal::NotTheOwner => tonic::Code::PermissionDenied,
         };
         Self::new(code, refused.to_string())
     }
@@ -309,7 +311,7 @@ mod tests {
             for &state in row.states {
                 let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
                 for caller in [Caller::Stranger, Caller::Machine, Caller::Member] {
-                    assert_eq!(refused(caller), Some(Refused::NoCertificate), "{}", row.path);
+                    assert_eq!(refused(caller), Some(CallRefusal::NoCertificate), "{}", row.path);
                 }
                 assert_eq!(refused(Caller::Owner), None, "{}", row.path);
             }
@@ -327,8 +329,8 @@ mod tests {
         for row in rows {
             let refused = |caller| decide(row, Profile::Release, Running, caller).err();
             assert_eq!(refused(Caller::Machine), None);
-            assert_eq!(refused(Caller::Stranger), Some(Refused::NoMachineKey));
-            assert_eq!(refused(Caller::Owner), Some(Refused::NoMachineKey), "an owner's key is no machine's");
+            assert_eq!(refused(Caller::Stranger), Some(CallRefusal::NoMachineKey));
+            assert_eq!(refused(Caller::Owner), Some(CallRefusal::NoMachineKey), "an owner's key is no machine's");
         }
     }
 
@@ -340,7 +342,7 @@ mod tests {
         for row in rows {
             for caller in [Caller::Stranger, Caller::Machine, Caller::Owner] {
                 let refused = decide(row.path, Profile::Debug, Running, caller).err();
-                assert_eq!(refused, Some(Refused::NoMember), "{}", row.path);
+                assert_eq!(refused, Some(CallRefusal::NoMember), "{}", row.path);
             }
         }
     }

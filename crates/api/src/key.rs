@@ -11,7 +11,7 @@ use crate::{Malformed, wire};
 
 /// Which key a machine asks for. Who it is, its connection has proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyAsked {
+pub struct KeyRequest {
     /// The disk that is to be opened.
     pub disk: DiskUuid,
     /// With which of its keys it was closed.
@@ -22,7 +22,7 @@ pub struct KeyAsked {
 
 /// Answer to a machine that asks for its key.
 #[derive(Debug)]
-pub struct KeyReleased {
+pub struct ReleasedKey {
     /// The cluster's time.
     pub time: UnixSeconds,
     /// The cluster's half of what opens the disk.
@@ -63,7 +63,7 @@ impl TryFrom<wire::RecoveryRecordResponse> for Recovery {
 
 /// The cluster's half, as the owner gives it.
 #[derive(Debug)]
-pub struct KeyGiven {
+pub struct OwnerHalf {
     /// The disk that it opens.
     pub disk: DiskUuid,
     /// Which of its keys.
@@ -72,8 +72,8 @@ pub struct KeyGiven {
     pub key: ClusterKey,
 }
 
-impl From<KeyGiven> for wire::GiveClusterKeyRequest {
-    fn from(given: KeyGiven) -> Self {
+impl From<OwnerHalf> for wire::GiveClusterKeyRequest {
+    fn from(given: OwnerHalf) -> Self {
         Self {
             disk_uuid: given.disk.0.0.to_vec(),
             key_generation: given.generation,
@@ -82,7 +82,7 @@ impl From<KeyGiven> for wire::GiveClusterKeyRequest {
     }
 }
 
-impl TryFrom<wire::GiveClusterKeyRequest> for KeyGiven {
+impl TryFrom<wire::GiveClusterKeyRequest> for OwnerHalf {
     type Error = Malformed;
 
     fn try_from(request: wire::GiveClusterKeyRequest) -> Result<Self, Malformed> {
@@ -104,8 +104,8 @@ impl Drop for wire::GiveClusterKeyRequest {
     }
 }
 
-impl From<KeyAsked> for wire::ReleaseKeyRequest {
-    fn from(asked: KeyAsked) -> Self {
+impl From<KeyRequest> for wire::ReleaseKeyRequest {
+    fn from(asked: KeyRequest) -> Self {
         Self {
             disk_uuid: asked.disk.0.0.to_vec(),
             key_generation: asked.generation,
@@ -114,7 +114,7 @@ impl From<KeyAsked> for wire::ReleaseKeyRequest {
     }
 }
 
-impl TryFrom<wire::ReleaseKeyRequest> for KeyAsked {
+impl TryFrom<wire::ReleaseKeyRequest> for KeyRequest {
     type Error = Malformed;
 
     fn try_from(request: wire::ReleaseKeyRequest) -> Result<Self, Malformed> {
@@ -126,15 +126,15 @@ impl TryFrom<wire::ReleaseKeyRequest> for KeyAsked {
     }
 }
 
-impl From<KeyReleased> for wire::ReleaseKeyResponse {
-    fn from(released: KeyReleased) -> Self {
-        let KeyReleased { time, key, next, directory } = released;
+impl From<ReleasedKey> for wire::ReleaseKeyResponse {
+    fn from(released: ReleasedKey) -> Self {
+        let ReleasedKey { time, key, next, directory } = released;
         let next_cluster_key = next.map_or_else(Vec::new, |next| next.expose().to_vec());
         Self { time_unix_s: time.0, cluster_key: key.expose().to_vec(), directory, next_cluster_key }
     }
 }
 
-impl TryFrom<wire::ReleaseKeyResponse> for KeyReleased {
+impl TryFrom<wire::ReleaseKeyResponse> for ReleasedKey {
     type Error = Malformed;
 
     fn try_from(mut response: wire::ReleaseKeyResponse) -> Result<Self, Malformed> {
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_and_given_crosses_the_wire() {
-        let asked = KeyAsked { disk: DiskUuid(Uuid([1; 16])), generation: 2, level: Level::Encrypted };
+        let asked = KeyRequest { disk: DiskUuid(Uuid([1; 16])), generation: 2, level: Level::Encrypted };
         assert_eq!(wire::ReleaseKeyRequest::from(asked).try_into(), Ok(asked));
         for next in [None, Some([6; 32])] {
             let key = |mut bytes: [u8; 32]| ClusterKey(Secret::take(&mut bytes));
             let released =
-                KeyReleased { time: UnixSeconds(3), key: key([4; 32]), next: next.map(key), directory: vec![5] };
-            let read = KeyReleased::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
+                ReleasedKey { time: UnixSeconds(3), key: key([4; 32]), next: next.map(key), directory: vec![5] };
+            let read = ReleasedKey::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
             assert_eq!((read.time, read.key.expose(), read.directory), (UnixSeconds(3), &[4; 32], vec![5]));
             assert_eq!(read.next.map(|next| *next.expose()), next);
         }
@@ -187,12 +187,12 @@ mod tests {
             assert_eq!(wire::RecoveryRecordResponse::from(recovery.clone()).try_into(), Ok(recovery));
         }
         let key = ClusterKey(Secret::take(&mut [4; 32]));
-        let given = wire::GiveClusterKeyRequest::from(KeyGiven { disk, generation: 2, key });
+        let given = wire::GiveClusterKeyRequest::from(OwnerHalf { disk, generation: 2, key });
         assert_eq!(format!("{given:?}"), "GiveClusterKeyRequest");
-        let read = KeyGiven::try_from(given).expect("reads");
+        let read = OwnerHalf::try_from(given).expect("reads");
         assert_eq!((read.disk, read.generation, read.key.expose()), (disk, 2, &[4; 32]));
         let short = wire::GiveClusterKeyRequest { disk_uuid: vec![1; 16], key_generation: 2, cluster_key: vec![4; 31] };
-        let refused = KeyGiven::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
+        let refused = OwnerHalf::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
         assert_eq!(refused, Err("field `cluster_key` has 31 bytes instead of 32".to_owned()));
     }
 
@@ -210,12 +210,12 @@ mod tests {
             ),
             (wire::ReleaseKeyRequest { level: 9, ..good }, "field `level` has a value this version does not know"),
         ] {
-            assert_eq!(KeyAsked::try_from(request).map_err(|malformed| malformed.to_string()), Err(text.to_owned()));
+            assert_eq!(KeyRequest::try_from(request).map_err(|malformed| malformed.to_string()), Err(text.to_owned()));
         }
         for (key, next, field) in [(31, 0, "cluster_key"), (32, 31, "next_cluster_key")] {
             let (cluster_key, next_cluster_key) = (vec![4; key], vec![4; next]);
             let short = wire::ReleaseKeyResponse { time_unix_s: 1, cluster_key, directory: vec![], next_cluster_key };
-            let refused = KeyReleased::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
+            let refused = ReleasedKey::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
             assert_eq!(refused, Err(format!("field `{field}` has 31 bytes instead of 32")));
         }
     }

@@ -42,7 +42,7 @@ pub mod wire;
 pub use activation::{HandedIn, decode_handed_in, proof_of_code};
 pub use condition::{Condition, ConditionName, Truth};
 pub use contribution::decode_contribution;
-pub use key::{KeyAsked, KeyGiven, KeyReleased, Recovery};
+pub use key::{KeyRequest, OwnerHalf, Recovery, ReleasedKey};
 pub use kubeconfig::ClientCertificate;
 pub use leader::{by_leader, told_by_leader};
 pub use log::{LogEntry, LogQuery};

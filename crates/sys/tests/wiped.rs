@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use api::{KeyGiven, KeyReleased, wire};
+use api::{OwnerHalf, ReleasedKey, wire};
 use cluster::record::UnixSeconds;
 use enrol::config::{self, Create, EnrolmentConfig, Intent, WithoutTpm};
 use keys::attempt::{self, Attempt};
@@ -190,18 +190,18 @@ fn an_attempt_that_is_written_and_opened_leaves_nothing_behind() {
 fn a_cluster_key_in_a_message_leaves_nothing_behind() {
     let key = || ClusterKey(secret());
     let released = left_behind(|| {
-        let released = KeyReleased { time: UnixSeconds(1), key: key(), next: Some(key()), directory: vec![] };
+        let released = ReleasedKey { time: UnixSeconds(1), key: key(), next: Some(key()), directory: vec![] };
         let message = wire::ReleaseKeyResponse::from(released);
         drop(Zeroizing::new(message.encode_to_vec()));
-        let got = KeyReleased::try_from(message).expect("well-formed");
+        let got = ReleasedKey::try_from(message).expect("well-formed");
         assert_eq!((got.key.expose(), got.next.expect("it was sent").expose()), (&[BYTE; 32], &[BYTE; 32]));
     });
     assert_eq!(released, 0);
     let given = left_behind(|| {
-        let given = KeyGiven { disk: DISK, generation: 1, key: key() };
+        let given = OwnerHalf { disk: DISK, generation: 1, key: key() };
         let message = wire::GiveClusterKeyRequest::from(given);
         drop(Zeroizing::new(message.encode_to_vec()));
-        assert_eq!(KeyGiven::try_from(message).expect("well-formed").key.expose(), &[BYTE; 32]);
+        assert_eq!(OwnerHalf::try_from(message).expect("well-formed").key.expose(), &[BYTE; 32]);
     });
     assert_eq!(given, 0);
 }

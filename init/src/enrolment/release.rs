@@ -1,7 +1,7 @@
 //! Asks the coordinators of a member's own directory for the cluster's half of what opens its disk. Which of them, for what, and
 //! whether an answer fits, is `unlock`'s matter. Must never touch the disk.
 
-use api::{KeyAsked, KeyReleased, Malformed};
+use api::{KeyRequest, Malformed, ReleasedKey};
 use enrol::asking::Answer;
 use enrol::join::pace::Round;
 use keys::data_key::OpenError;
@@ -116,12 +116,12 @@ struct Given {
 
 /// Asks one coordinator, once.
 async fn ask(asks: Asks<'_>, member: LockedMember<'_>, endpoint: &Endpoint) -> Result<Given, KeyRequestError> {
-    let asked = KeyAsked { disk: member.disk(), generation: member.generation(), level: member.level() };
+    let asked = KeyRequest { disk: member.disk(), generation: member.generation(), level: member.level() };
     let session = asks.connect(endpoint).await?;
     let response = session
         .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
     let unread = |error| KeyRequestError::Answer(endpoint.clone(), error);
-    let KeyReleased { time, key, next, directory } = response.await?.try_into().map_err(unread)?;
+    let ReleasedKey { time, key, next, directory } = response.await?.try_into().map_err(unread)?;
     match member.judge(member.half(key, next)) {
         Ok(half) => Ok(Given { answer: Answer::FittingHalf(half), time: time.0, directory }),
         Err(error) => Err(KeyRequestError::Half(endpoint.clone(), error, directory)),

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::access::{self, Permission, Refused, decide};
+use api::access::{self, CallRefusal, Permission, decide};
 use door::{Budget, Visit};
 use http_body_util::{BodyExt, Limited};
 use model::{Caller, MachineId, MachineState};
@@ -129,7 +129,7 @@ impl Gate {
         let state = state(facts)?;
         let who = self.origin.who(&self.front.borrow().callers).map_err(|error| {
             audit.refused(Who::Stranger, peer, path, error.into());
-            Refused::from(error)
+            CallRefusal::from(error)
         })?;
         let caller = who.caller();
         let row = match decide(path, facts.boot().profile, state, caller) {

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use api::access::Refused;
+use api::access::CallRefusal;
 use door::{Lines, Topic};
 use pki::client_auth::Who;
 use tonic::Status;
@@ -60,7 +60,7 @@ impl Audit {
     }
 
     /// A call was refused before it began.
-    pub(super) fn refused(&self, who: Who, from: SocketAddr, path: &str, refused: Refused) {
+    pub(super) fn refused(&self, who: Who, from: SocketAddr, path: &str, refused: CallRefusal) {
         self.call(&Seen::of(who, from, path), Topic::Refusal, &format!("refused reason={:?}", refused.to_string()));
     }
 

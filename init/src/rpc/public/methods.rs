@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, HandedIn, KeyAsked, KeyGiven, LogQuery, MachineChange, PublicState, Service, wire};
+use api::{ConditionName, HandedIn, KeyRequest, LogQuery, MachineChange, OwnerHalf, PublicState, Service, wire};
 use cluster::record::Owner;
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
@@ -307,7 +307,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::ReleaseKeyRequest>,
     ) -> Result<Response<wire::ReleaseKeyResponse>, Status> {
         let (key, _) = machines::caller(&request)?;
-        let asked = KeyAsked::try_from(request.into_inner())?;
+        let asked = KeyRequest::try_from(request.into_inner())?;
         Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, key, asked).await?.into()))
     }
 
@@ -322,7 +322,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::GiveClusterKeyRequest>,
     ) -> Result<Response<wire::GiveClusterKeyResponse>, Status> {
-        let given = KeyGiven::try_from(request.into_inner())?;
+        let given = OwnerHalf::try_from(request.into_inner())?;
         recover::give(&self.0.ways.rescue, given).await?;
         Ok(Response::new(wire::GiveClusterKeyResponse {}))
     }

@@ -1,7 +1,7 @@
 //! The owner opens a machine that waits for the cluster's half of its key: sees its recovery record, and gives the half; or gives it
 //! the directory by which it finds who gives it, as to a machine that runs. Decides nothing: whether a half fits, the machine's header says.
 
-use api::{KeyGiven, Recovery};
+use api::{OwnerHalf, Recovery};
 use enrol::asking::{Answer, AnswerError};
 use keys::record::Record;
 use model::Chain;
@@ -16,7 +16,7 @@ pub(super) fn record(rescue: &Rescue) -> Result<Recovery, Status> {
 }
 
 /// Gives the half; the machine goes on with it.
-pub(super) async fn give(rescue: &Rescue, KeyGiven { disk, generation, key }: KeyGiven) -> Result<(), Status> {
+pub(super) async fn give(rescue: &Rescue, OwnerHalf { disk, generation, key }: OwnerHalf) -> Result<(), Status> {
     rescue.give(Answer::half(key, disk, generation)).await.map_err(|why| refused(&why))?;
     tracing::info!("the owner has given the cluster's half of the key");
     Ok(())

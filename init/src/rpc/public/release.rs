@@ -1,7 +1,7 @@
 //! A member asks for the cluster's half of what opens its disk: decided over the records by the key that its connection proved,
 //! and derived only once that is written down. Whoever asks costs one decision at a time.
 
-use api::{KeyAsked, KeyReleased};
+use api::{KeyRequest, ReleasedKey};
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
 use cluster::txn::Granted;
@@ -18,8 +18,8 @@ pub(super) async fn release(
     underway: &Underway,
     records: &Records,
     key: MachinePubKey,
-    asked: KeyAsked,
-) -> Result<KeyReleased, Status> {
+    asked: KeyRequest,
+) -> Result<ReleasedKey, Status> {
     let _place = underway.begin(keys::identity::machine_id(&key.0))?;
     let granted = records.grant(request(key, asked)).await.map_err(|refused| {
         // etcd has agreed to it, which takes a leader.
@@ -44,11 +44,11 @@ pub(super) async fn release(
         None => None,
     };
     tracing::info!(%machine, %disk, generation, next, level = %asked.level, "a key is released");
-    Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key, next: along, directory })
+    Ok(ReleasedKey { time: UnixSeconds(clock::unix().as_secs()), key, next: along, directory })
 }
 
 /// Request in the name of the machine whose key the connection proved, whatever the body says.
-const fn request(machine: MachinePubKey, asked: KeyAsked) -> Request {
-    let KeyAsked { disk, generation, level } = asked;
+const fn request(machine: MachinePubKey, asked: KeyRequest) -> Request {
+    let KeyRequest { disk, generation, level } = asked;
     Request::ReleaseKey { machine, disk, generation, level }
 }
