@@ -271,7 +271,7 @@ impl Api {
     fn owners_call(&self, method: &'static str) -> Result<(), Status> {
         self.called(method);
         if !self.owner {
-            return Err(api::access::Refused::NoCertificate.into());
+            return Err(api::access::CallRefusal::NoCertificate.into());
         }
         let mut unknown = self.unknown.lock().unwrap();
         match unknown.iter().position(|next| *next == method) {
