@@ -1,6 +1,6 @@
 //! `cargo xtask bench boot`: boots the floor and Cairn in turns and prints what each milestone cost: uptime in the guest
 //! and QEMU's CPU seconds. It must never measure one side by other means than the other, nor compare what does not run
-//! the same components. `cargo xtask bench network` runs a program of its own.
+//! the same components. `bench network` and `bench desired` run programs of their own.
 
 mod cairn;
 mod cluster;
@@ -54,6 +54,8 @@ pub(crate) enum Bench {
     Fleets(fleets::Options),
     /// TCP through the virtual network's switch, beside TCP over a bare socket pair
     Network,
+    /// What a coordinator works out for 1 000 machines when one of them changes
+    Desired,
 }
 
 /// How boots are measured.
@@ -110,13 +112,14 @@ pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options)
     report(&site, &boots, &sides, processor)
 }
 
-/// `cargo xtask bench network`: numbers, limits and whether they hold are the program's own (`qemu/benches/network.rs`).
+/// `cargo xtask bench network`, `bench desired`: numbers, limits and whether they hold are the program's own (`qemu/benches/network.rs`,
+/// `crates/cluster/benches/desired.rs`).
 ///
 /// # Errors
 /// It does not compile, or a limit is broken.
-pub(crate) fn network(workspace: &Workspace) -> Result<()> {
+pub(crate) fn program(workspace: &Workspace, package: &str, bench: &str) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["bench", "--locked", "--package", "qemu", "--bench", "network"]).current_dir(workspace.root());
+    cargo.args(["bench", "--locked", "--package", package, "--bench", bench]).current_dir(workspace.root());
     shown(&mut cargo)
 }
 
