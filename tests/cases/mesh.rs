@@ -219,13 +219,29 @@ impl Duo {
         let talks =
             || duo.carried(1).ok()?.get(&PacketKind::WireGuard).is_some_and(|packets| *packets >= 8).then_some(());
         duo.machines[1].until(t.within(20), talks).context("the copy says nothing by its usual uplink")?;
-        duo.plug(t, OTHER, true)?;
-        let has_both = || {
-            let leased = duo.carried(1).ok()?.get(&PacketKind::Dhcp).is_some_and(|packets| *packets >= 2);
-            duo.status(1).is_ok_and(|status| leased && has(&status, "198.51.100.")).then_some(())
-        };
-        duo.machines[1].until(t.within(20), has_both).context("the other uplink has no address")?;
+        duo.plug_in_other(t)?;
         Ok(duo)
+    }
+
+    /// The same, with bytes on their way by the usual uplink since before the other was plugged in.
+    fn copy_that_carries(t: &Context) -> anyhow::Result<Self> {
+        let mut duo = Self::copy(t)?;
+        [USUAL, OTHER].iter().for_each(|cable| duo.set(*cable, slow()));
+        duo.carry(t)?;
+        duo.carried_by(t, USUAL)?;
+        duo.plug_in_other(t)?;
+        duo.carried_by(t, USUAL).context("with a choice")?;
+        Ok(duo)
+    }
+
+    /// Plugs the other uplink in, and waits until it has an address.
+    fn plug_in_other(&mut self, t: &Context) -> anyhow::Result<()> {
+        self.plug(t, OTHER, true)?;
+        let has_both = || {
+            let leased = self.carried(1).ok()?.get(&PacketKind::Dhcp).is_some_and(|packets| *packets >= 2);
+            self.status(1).is_ok_and(|status| leased && has(&status, "198.51.100.")).then_some(())
+        };
+        self.machines[1].until(t.within(20), has_both).context("the other uplink has no address")
     }
 
     fn save(mut self, t: &Context) -> anyhow::Result<()> {
@@ -502,10 +518,7 @@ fn removed(t: &Context) -> anyhow::Result<()> {
 }
 
 fn unplugged(t: &Context) -> anyhow::Result<()> {
-    let mut duo = Duo::copy_with_both_uplinks(t)?;
-    [USUAL, OTHER].iter().for_each(|cable| duo.set(*cable, slow()));
-    duo.carry(t)?;
-    duo.carried_by(t, USUAL)?;
+    let mut duo = Duo::copy_that_carries(t)?;
     duo.plug(t, USUAL, false)?;
     let gap = duo.carried_by(t, OTHER)?;
     t.measured(&format!("the other uplink carries {gap:.1?} after the plug was pulled"));
@@ -518,10 +531,7 @@ fn unplugged(t: &Context) -> anyhow::Result<()> {
 }
 
 fn silent(t: &Context) -> anyhow::Result<()> {
-    let duo = Duo::copy_with_both_uplinks(t)?;
-    [USUAL, OTHER].iter().for_each(|cable| duo.set(*cable, slow()));
-    duo.carry(t)?;
-    duo.carried_by(t, USUAL)?;
+    let duo = Duo::copy_that_carries(t)?;
     let [_, before] = duo.marks()?;
     duo.set(USUAL, Faults::cut());
     let gap = duo.carried_by(t, OTHER)?;
