@@ -54,7 +54,7 @@ pub(crate) enum Bench {
     Fleets(fleets::Options),
     /// TCP through the virtual network's switch, beside TCP over a bare socket pair
     Network,
-    /// What a coordinator works out for 1 000 machines when one of them changes
+    /// Desired state of 1 000 machines, worked out by a coordinator when one of them changes
     Desired,
 }
 
