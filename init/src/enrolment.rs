@@ -4,7 +4,7 @@
 //!   read ─► Findings ───────────────── uplink, public API ───────────────► act ─► Outcome: Member, or
 //!    ▲ ESP, header, TPM, unseal;     (network, VPN prefix and name       effects in the order of the plan   │
 //!    │ writes nothing anywhere        come from Findings)                                                     Waits
-//!    └───────────────────────────── GivenAnswers ◄── given: asks, and takes an answer ◄────────────────────────────┘
+//!    └───────────────────── GivenAnswers ◄── given: performs what `enrol` asks for, and hands on the answers ◄─────┘
 //! ```
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
@@ -15,15 +15,15 @@ mod create;
 mod join;
 mod member;
 mod perform;
+mod question;
 pub(crate) mod recover;
 mod release;
 mod renew;
 pub(crate) mod shares;
 mod vault;
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::io;
+use std::mem;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,13 +40,12 @@ use enrol::opening::{Minimum, OpenableDisk};
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::seal::Seal;
 use enrol::wait::Wait;
-use keys::activation::Code;
 use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
 use keys::identity::Identity;
-use model::{Chain, ClusterId, ClusterKey, DiskUuid, MachinePubKey, PowerOn, Secret, Underway, Waiting};
+use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
 use pki::CertificateDer;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use unlock::renewal::DirectoryWrite;
 
 use crate::facts::Link;
@@ -59,12 +58,13 @@ use crate::runtime::tasks;
 use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
 
-use activate::{Activation, Shown};
+use activate::Activation;
 use contribute::Exchange;
 pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member, owners};
 use perform::{Data, LocalPerformer};
-use recover::{Needs, Rescue, Told};
+use question::Questions;
+use recover::{Rescue, Told};
 pub(crate) use renew::{Directories, Renewing};
 use shares::Shares;
 pub(crate) use vault::{LoadError, ROOT};
@@ -117,17 +117,9 @@ pub(crate) struct Enrolment {
     esp: Esp,
     /// The one that [`Self::read`] found, until it is capped.
     tpm: Option<Tpm>,
-    /// What a waiting machine is told: by whoever asks a cluster to let it in, or for its half, and by its owner.
+    /// Answers that a waiting machine is given, whoever gives them.
     answers: mpsc::Receiver<Told>,
-    open: mpsc::Sender<Told>,
-    /// What its owner can give it, while it waits for that.
-    needs: watch::Sender<Option<Needs>>,
-    /// What whoever activates it has to know, while it is blank.
-    shown: Shown,
-    /// Where directories are told that somebody heard of.
-    directories: Directories,
-    /// What it gives other voters, and they give it.
-    exchange: Exchange,
+    questions: Questions,
 }
 
 impl Enrolment {
@@ -139,30 +131,13 @@ impl Enrolment {
     pub(crate) async fn begin(disk: Disk, board: &Board, children: &Children) -> Result<Self, ReadError> {
         let device = disk.esp.clone();
         let esp = tasks::blocking(move || Esp::mount(&device)).await?;
-        // One answer ends one wait.
-        let (open, answers) = mpsc::channel(1);
-        Ok(Self {
-            disk,
-            board: board.clone(),
-            children: children.clone(),
-            esp,
-            tpm: None,
-            answers,
-            open,
-            needs: watch::Sender::new(None),
-            shown: Shown::none(),
-            directories: Directories::default(),
-            exchange: Exchange::default(),
-        })
+        let (questions, answers) = Questions::new(board);
+        Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None, answers, questions })
     }
 
     /// How others get to this machine while it waits.
     pub(crate) fn ways(&self) -> Ways {
-        Ways {
-            activation: self.shown.way(self.open.clone()),
-            rescue: Rescue::new(self.needs.subscribe(), self.open.clone(), self.directories.clone()),
-            exchange: self.exchange.clone(),
-        }
+        self.questions.ways()
     }
 
     /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the
@@ -242,89 +217,44 @@ impl Enrolment {
 
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
     pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> GivenAnswers {
-        let (board, open, directories) = (self.board.clone(), self.open.clone(), self.directories.clone());
-        let member = wait.locked_member(seal);
-        let waits = member.and_then(|member| Some((member, self.exchange.waits(member, &self.open, &board)?)));
-        let asks = async {
-            let answer = if let Wait::LetIn(asker) = wait {
-                Some(Answer::Admission(Box::new(join::admission(asker, &board).await)))
-            } else if let Some(member) = member {
-                let waits = waits.as_ref().map(|(_, waits)| waits.as_ref());
-                release::answer(member, &board, &directories, waits).await
-            } else {
-                None
-            };
-            if let Some(answer) = answer {
-                let _somebody_else_answered = open.send(Told { answer, outcome: None }).await;
-            }
-            pending::<Infallible>().await
-        };
-        self.needs.send_replace(member.map(Needs::of));
-        match wait {
-            Wait::Blank(_) => self.show_code(),
-            Wait::LetIn(asker) => self.board.key(Some(MachinePubKey(asker.identity().public()))),
-            Wait::AwaitingKeys(_) | Wait::NeedsOwner(_) | Wait::Failed(_) => {}
-        }
-        let exchanges = async {
-            match &waits {
-                Some((member, waits)) => waits.ask(*member, &board).await,
-                None => pending().await,
-            }
-        };
-        let given = tokio::select! {
-            given = self.answered(wait, seal) => given,
-            never = asks => match never {},
-            never = exchanges => match never {},
-        };
-        self.exchange.over();
-        self.needs.send_replace(None);
-        self.shown.over();
-        self.board.code(None);
-        self.board.key(None);
-        given
-    }
-
-    /// From now on whoever reads the screen may activate the machine. Without random bytes it waits for a config all the same.
-    fn show_code(&self) {
-        match Code::draw(create::random) {
-            Ok(code) => {
-                self.board.code(Some(code.to_text()));
-                self.shown.begin(code);
-            }
-            Err(error) => self.board.error(&format!("there is no code to activate this machine by: {}", Chain(&error))),
-        }
-    }
-
-    async fn answered(&mut self, wait: &Wait, seal: Option<&Seal>) -> GivenAnswers {
-        let (mut asking, mut effect) = WaitingMachine::start(wait, seal);
+        let (questions, mut effects) = (self.questions.clone(), Vec::new());
+        let mut waiting = WaitingMachine::start(wait, seal, &mut effects);
+        let mut asked = question::none();
         let mut outcome: Option<oneshot::Sender<_>> = None;
         loop {
-            let mut word = |word| outcome.take().map(|outcome| outcome.send(word));
-            match effect {
-                asking::Effect::Ask(question) => tracing::debug!(?question, "waits for an answer"),
-                asking::Effect::Resume(given) => {
-                    let _or_nobody_listens = word(Ok(()));
-                    return given;
-                }
-                asking::Effect::Renew(write) => match self.renew(write).await {
-                    Ok(()) => {
-                        effect = asking.answered(Answer::Retry);
-                        continue;
+            for effect in mem::take(&mut effects) {
+                let mut word = |word| outcome.take().map(|outcome| outcome.send(word));
+                match effect {
+                    asking::Effect::Ask(question) => asked = questions.ask(question),
+                    asking::Effect::Cancel => {
+                        // Whoever gave the answer hears that it was taken before the question is gone.
+                        let _or_nobody_listens = word(Ok(()));
+                        asked = question::none();
+                        questions.cancel();
                     }
-                    Err(error) => {
-                        let _or_nobody_listens = word(Err(AnswerError::NotWritten));
-                        tracing::error!(error = %Chain(&error), "the directory that the owner gave is not written");
+                    asking::Effect::Resume(given) => return given,
+                    asking::Effect::Renew(write) => match self.renew(write).await {
+                        Ok(()) => waiting.answered(Answer::Retry, &mut effects),
+                        Err(error) => {
+                            let _or_nobody_listens = word(Err(AnswerError::NotWritten));
+                            tracing::error!(error = %Chain(&error), "the directory that the owner gave is not written");
+                        }
+                    },
+                    asking::Effect::Cap(holder) => self.cap(holder).await,
+                    asking::Effect::Report(refused) => {
+                        let _or_nobody_listens = word(Err(refused));
+                        tracing::warn!(reason = %Chain(&refused), "an answer is refused");
                     }
-                },
-                asking::Effect::Cap(holder) => self.cap(holder).await,
-                asking::Effect::Report(refused) => {
-                    let _or_nobody_listens = word(Err(refused));
-                    tracing::warn!(reason = %Chain(&refused), "an answer is refused");
                 }
             }
-            let told = self.answers.recv().await.expect("this end holds a sender, too");
-            outcome = told.outcome;
-            effect = asking.answered(told.answer);
+            if effects.is_empty() {
+                let told = tokio::select! {
+                    told = self.answers.recv() => told.expect("this end holds a sender, too"),
+                    never = &mut asked => match never {},
+                };
+                outcome = told.outcome;
+                waiting.answered(told.answer, &mut effects);
+            }
         }
     }
 
@@ -427,8 +357,8 @@ impl Enrolment {
         let Prepared { plan, membership } = prepared;
         member::tell(&membership, self.board.facts());
         let mut performer = self.performer();
-        let renewing = Renewing::of(&membership, &self.esp, &self.directories);
-        let shares = Shares::of(&membership, &self.esp, &self.directories);
+        let renewing = Renewing::of(&membership, &self.esp, self.questions.directories());
+        let shares = Shares::of(&membership, &self.esp, self.questions.directories());
         let performed = tasks::blocking(move || {
             let capped = plan.perform(&mut performer)?;
             let (data, kept) = performer.into_data();

@@ -1,10 +1,10 @@
 //! A machine that waits: what it asks for, and which answers it takes. An answer leads to a new decision by what is read then,
 //! with what was given; one that was not asked for, or does not fit, is left alone as if it had not come. When it is asked
-//! again, and whom, is the matter of who asks: [`pace`](crate::join::pace).
+//! again, and whom, is the matter of who performs the question: [`pace`](crate::join::pace).
 //!
 //! ```text
-//!   Wait ──start──┬─► asks ── answered, and it fits ──► Resume(GivenAnswers): read and decide again
-//!                 │    ├── a directory of its owner's: Renew, then as if it were tried again ──► Resume
+//!   Wait ──start──┬─► Ask ── answered, and it fits ──► Cancel, Resume(GivenAnswers): read and decide again
+//!                 │    ├── a directory of its owner's: Renew, then as if it were tried again ──► Cancel, Resume
 //!                 │    └── an answer that does not fit: Report
 //!                 └─► nothing helps in this boot: Cap, and waits for the next one
 //! ```
@@ -22,21 +22,17 @@ use crate::seal::Seal;
 use crate::step::Step;
 use crate::wait::{Reason, Wait};
 
-/// A question of a waiting machine: what it needs to go on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
-    /// To be activated: an enrolment config. A person comes with it unasked, so it is asked for once.
-    Config,
-    /// The cluster's half of this disk's key. Asked for once: whoever asks goes on by itself.
-    ClusterHalf {
-        /// By which the cluster finds the half: from the seal that opened.
-        disk: DiskUuid,
-        /// The half's generation: from the committed data header.
-        generation: u32,
-    },
-    /// To be let in by the cluster of its ticket. Asked for once: whoever asks goes on by itself.
-    Admission,
-    /// Somebody who mends what is wrong, and then has it tried again. Asked once.
+/// A question of a waiting machine: what it needs to go on, and by what it is asked. Asked once: whoever performs it repeats it
+/// until it is cancelled.
+#[derive(Debug, Clone, Copy)]
+pub enum Question<'a> {
+    /// To be activated: an enrolment config that a machine with this TPM can serve. A person comes with it unasked.
+    Config(Tpm),
+    /// To be let in by the cluster of this machine's ticket.
+    Admission(&'a Asker),
+    /// The cluster's half of this member's key.
+    Half(LockedMember<'a>),
+    /// Somebody who mends what is wrong, and then has it tried again.
     Retry,
 }
 
@@ -83,9 +79,11 @@ pub struct GivenAnswers {
 
 /// An effect that a waiting machine asks of the shell.
 #[derive(Debug)]
-pub enum Effect {
-    /// Ask whoever may answer.
-    Ask(Question),
+pub enum Effect<'a> {
+    /// Ask whoever may answer, and listen to whoever comes unasked.
+    Ask(Question<'a>),
+    /// End the question: the answer that came last was taken.
+    Cancel,
     /// Read and decide again, with this. The machine waits no more.
     Resume(GivenAnswers),
     /// Write this slot, and once that is durable answer [`Answer::Retry`]. The machine waits on.
@@ -119,93 +117,97 @@ pub enum AnswerError {
 /// A machine that waits for an answer.
 #[derive(Debug)]
 pub struct WaitingMachine<'a> {
-    state: State<'a>,
-}
-
-#[derive(Debug)]
-enum State<'a> {
-    /// For a config that this TPM lets it serve.
-    Config(Tpm),
-    /// To be let in.
-    Admission(&'a Asker),
-    /// For the cluster's half.
-    ClusterHalf(LockedMember<'a>),
-    /// For somebody to mend it.
-    Retry,
-    /// For the next boot, or no more.
-    Over,
+    /// None once it is answered, and where nothing helps in this boot.
+    question: Option<Question<'a>>,
 }
 
 impl<'a> WaitingMachine<'a> {
-    /// Begins to wait, and what is to be done first. `seal` is the one that opened.
+    /// Begins to wait. `seal` is the one that opened.
     #[must_use]
-    pub fn start(wait: &'a Wait, seal: Option<&'a Seal>) -> (Self, Effect) {
-        let (state, effect) = match (wait, wait.locked_member(seal)) {
-            (Wait::Blank(tpm), _) => (State::Config(*tpm), Effect::Ask(Question::Config)),
-            (Wait::LetIn(asker), _) => (State::Admission(asker), Effect::Ask(Question::Admission)),
-            (Wait::AwaitingKeys(_), Some(member)) => {
-                let question = Question::ClusterHalf { disk: member.disk(), generation: member.generation() };
-                (State::ClusterHalf(member), Effect::Ask(question))
-            }
-            (wait, _) if wait.is_final() => (State::Over, Effect::Cap(seal.map(|seal| seal.body.holder()))),
-            (Wait::AwaitingKeys(_) | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
-                (State::Retry, Effect::Ask(Question::Retry))
-            }
+    pub fn start(wait: &'a Wait, seal: Option<&'a Seal>, out: &mut Vec<Effect<'a>>) -> Self {
+        let question = match (wait, wait.locked_member(seal)) {
+            (Wait::Blank(tpm), _) => Some(Question::Config(*tpm)),
+            (Wait::LetIn(asker), _) => Some(Question::Admission(asker)),
+            (Wait::AwaitingKeys(_), Some(member)) => Some(Question::Half(member)),
+            (wait, _) if wait.is_final() => None,
+            (Wait::AwaitingKeys(_) | Wait::NeedsOwner(_) | Wait::Failed(_), _) => Some(Question::Retry),
         };
-        (Self { state }, effect)
+        out.push(question.map_or_else(|| Effect::Cap(seal.map(|seal| seal.body.holder())), Effect::Ask));
+        Self { question }
     }
 
-    /// Takes what somebody answered, which is not believed yet, and says what is to be done.
-    #[must_use]
-    pub fn answered(&mut self, answer: Answer) -> Effect {
-        if let (State::ClusterHalf(member), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
-            return match member.renew(signed, ca_spki) {
+    /// Takes what somebody answered, which is not believed yet.
+    pub fn answered(&mut self, answer: Answer, out: &mut Vec<Effect<'a>>) {
+        if let (Some(Question::Half(member)), Answer::Directory { signed, ca_spki }) = (self.question, &answer) {
+            out.push(match member.renew(signed, ca_spki) {
                 Ok(write) => Effect::Renew(write),
                 Err(error) => Effect::Report(AnswerError::Directory(error)),
-            };
+            });
+            return;
         }
         match self.given(answer) {
             Ok(given) => {
-                self.state = State::Over;
-                Effect::Resume(given)
+                self.question = None;
+                out.extend([Effect::Cancel, Effect::Resume(given)]);
             }
-            Err(refused) => Effect::Report(refused),
+            Err(refused) => out.push(Effect::Report(refused)),
         }
     }
 
     fn given(&self, answer: Answer) -> Result<GivenAnswers, AnswerError> {
-        match (&self.state, answer) {
-            (State::Config(tpm), Answer::Config(bytes)) => {
+        match (self.question.ok_or(AnswerError::NotAsked)?, answer) {
+            (Question::Config(tpm), Answer::Config(bytes)) => {
                 let verified = config::read(&bytes).map_err(AnswerError::Config)?;
-                verified.config.fits(*tpm).map_err(|unserved| AnswerError::Config(unserved.into()))?;
+                verified.config.fits(tpm).map_err(|unserved| AnswerError::Config(unserved.into()))?;
                 Ok(GivenAnswers { config: Some(bytes), ..GivenAnswers::default() })
             }
-            (State::ClusterHalf(member), Answer::Half(half)) => {
+            (Question::Half(member), Answer::Half(half)) => {
                 let half = member.judge(half).map_err(AnswerError::ClusterHalf)?;
                 Ok(GivenAnswers { half: Some(half), ..GivenAnswers::default() })
             }
-            (State::ClusterHalf(_), Answer::FittingHalf(half)) => {
+            (Question::Half(_), Answer::FittingHalf(half)) => {
                 Ok(GivenAnswers { half: Some(half), ..GivenAnswers::default() })
             }
             // Whether it fits is decided with the attempt that is read again.
-            (State::Admission(asker), Answer::Admission(admission)) => Ok(GivenAnswers {
+            (Question::Admission(asker), Answer::Admission(admission)) => Ok(GivenAnswers {
                 config: asker.handed_in.clone(),
                 admission: Some(admission),
                 ..GivenAnswers::default()
             }),
-            (State::Admission(asker), Answer::Retry) => {
+            (Question::Admission(asker), Answer::Retry) => {
                 Ok(GivenAnswers { config: asker.handed_in.clone(), ..GivenAnswers::default() })
             }
-            (State::Config(_) | State::ClusterHalf(_) | State::Retry, Answer::Retry) => Ok(GivenAnswers::default()),
+            (Question::Config(_) | Question::Half(_) | Question::Retry, Answer::Retry) => Ok(GivenAnswers::default()),
             (
-                State::Config(_) | State::Admission(_) | State::Retry | State::Over,
+                Question::Config(_) | Question::Admission(_) | Question::Retry,
                 Answer::Half(_) | Answer::FittingHalf(_),
             )
-            | (State::Admission(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
-            | (State::Config(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
-            | (_, Answer::Directory { .. })
-            | (State::Over, Answer::Retry) => Err(AnswerError::NotAsked),
+            | (Question::Admission(_) | Question::Half(_) | Question::Retry, Answer::Config(_))
+            | (Question::Config(_) | Question::Half(_) | Question::Retry, Answer::Admission(_))
+            | (_, Answer::Directory { .. }) => Err(AnswerError::NotAsked),
         }
+    }
+}
+
+#[cfg(test)]
+impl<'a> WaitingMachine<'a> {
+    /// Starts a machine, with its one first effect.
+    pub(crate) fn begin(wait: &'a Wait, seal: Option<&'a Seal>) -> (Self, Effect<'a>) {
+        let mut out = Vec::new();
+        let waiting = Self::start(wait, seal, &mut out);
+        let (Some(first), true) = (out.pop(), out.is_empty()) else { panic!("one effect") };
+        (waiting, first)
+    }
+
+    /// Takes an answer, with the effect of it: behind the end of its question where the machine waits no more.
+    pub(crate) fn hears(&mut self, answer: Answer) -> Effect<'a> {
+        let (mut out, asked) = (Vec::new(), self.question.is_some());
+        self.answered(answer, &mut out);
+        let last = out.pop().expect("each answer has an effect");
+        let ended = matches!(out.as_slice(), [Effect::Cancel]);
+        assert_eq!((ended, out.len()), (matches!(last, Effect::Resume(_)), usize::from(ended)), "{last:?}");
+        assert!(asked || !ended, "a question ends once");
+        last
     }
 }
 

@@ -196,8 +196,8 @@ fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
     for tpm in [Some(Chip::default()), None] {
         let (lied_to, of_now) = (lied_to(tpm), signed(NOW));
         let Decision::Wait(wait, seal) = found(&lied_to, GivenAnswers::default()).decision else { panic!("it waits") };
-        let (mut asking, _) = WaitingMachine::start(&wait, seal.as_deref());
-        let effect = asking.answered(Answer::Directory { signed: of_now.clone(), ca_spki: ca().spki.clone() });
+        let (mut asking, _) = WaitingMachine::begin(&wait, seal.as_deref());
+        let effect = asking.hears(Answer::Directory { signed: of_now.clone(), ca_spki: ca().spki.clone() });
         let Effect::Renew(given) = effect else { panic!("{effect:?}") };
         let running = lied_to.renewal().by_owner(&of_now).expect("the cluster signed it");
         assert!(running.slot() == given.slot() && running.bytes() == given.bytes(), "one that runs writes the same");

@@ -538,10 +538,13 @@ impl Boot<'_> {
 
 /// GivenAnswers a waiting machine, and returns what is decided with next.
 fn answered(wait: &Wait, seal: Option<&Seal>, answer: asking::Answer) -> Result<GivenAnswers, AnswerError> {
-    match WaitingMachine::start(wait, seal).0.answered(answer) {
+    match WaitingMachine::begin(wait, seal).0.hears(answer) {
         asking::Effect::Resume(given) => Ok(given),
         asking::Effect::Report(refused) => Err(refused),
-        other @ (asking::Effect::Ask(_) | asking::Effect::Renew(_) | asking::Effect::Cap(_)) => panic!("{other:?}"),
+        other @ (asking::Effect::Ask(_)
+        | asking::Effect::Cancel
+        | asking::Effect::Renew(_)
+        | asking::Effect::Cap(_)) => panic!("{other:?}"),
     }
 }
 

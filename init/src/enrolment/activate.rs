@@ -30,7 +30,7 @@ pub(crate) enum ConfigRefusal {
 }
 
 /// Publishes the code with which a blank machine waits; none while it is not blank.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Shown(watch::Sender<Blank>);
 
 impl Shown {

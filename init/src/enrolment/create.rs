@@ -112,7 +112,7 @@ pub(super) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use enrol::asking::GivenAnswers;
     use enrol::config::{Create, EnrolmentConfig, Intent, WithoutTpm};
     use enrol::files::Files;
@@ -132,8 +132,8 @@ mod tests {
     use super::*;
 
     /// ESP and data header in memory: what a machine without a TPM finds and writes.
-    struct Machine {
-        files: Files,
+    pub(in super::super) struct Machine {
+        pub(in super::super) files: Files,
         header: [Vec<u8>; 2],
         performed: Vec<Step>,
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     impl Machine {
-        fn new(node: Option<NodeName>, level: Level) -> Self {
+        pub(in super::super) fn new(node: Option<NodeName>, level: Level) -> Self {
             let secret = |byte| Secret::take(&mut [byte; 32]);
             let owner = SigningKey::from_seed(secret(1));
             let config = EnrolmentConfig {
@@ -205,14 +205,14 @@ mod tests {
             Self { files, header: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]], performed: Vec::new() }
         }
 
-        fn found(&self) -> Findings {
+        pub(in super::super) fn found(&self) -> Findings {
             let header = &Copies::read(&self.header[0], &self.header[1]);
             let given = GivenAnswers::default();
             decide::<Tpm>(Inputs { files: &self.files, header, boot_class: BootClass::Direct, given }, Ok(None))
         }
 
         /// Creates a cluster on it.
-        fn create(&mut self) -> Membership {
+        pub(in super::super) fn create(&mut self) -> Membership {
             let found = self.found();
             let Decision::Create(creation) = found.decision else { panic!("a config and a blank disk: {found:?}") };
             let (plan, membership) = make(*creation, None, vec![], Duration::from_secs(1_800_000_000)).expect("made");

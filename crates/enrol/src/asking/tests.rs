@@ -16,9 +16,9 @@ use crate::found::{Decision, Findings};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
 /// A machine that found this begins to wait.
-fn waiting(found: &Findings) -> (WaitingMachine<'_>, Effect) {
+fn waiting(found: &Findings) -> (WaitingMachine<'_>, Effect<'_>) {
     let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
-    WaitingMachine::start(wait, seal.as_deref())
+    WaitingMachine::begin(wait, seal.as_deref())
 }
 
 /// A member that found that it has no key.
@@ -58,19 +58,19 @@ fn a_machine_without_its_key_goes_on_with_the_right_half_only() {
     let (mut world, key, disk) = without_its_share();
     let found = world.found();
     let (mut asking, asks) = waiting(&found);
-    let question = Question::ClusterHalf { disk, generation: 1 };
-    assert!(matches!(asks, Effect::Ask(asked) if asked == question), "{asks:?}");
+    let Effect::Ask(Question::Half(member)) = asks else { panic!("{asks:?}") };
+    assert_eq!((member.disk(), member.generation()), (disk, 1));
     let half = |key, generation| Answer::half(key, disk, generation);
     let wrong = ClusterKey(secret(0x99));
-    let refused = asking.answered(half(wrong, 1));
+    let refused = asking.hears(half(wrong, 1));
     assert!(matches!(refused, Effect::Report(AnswerError::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
-    let other = asking.answered(half(ClusterKey(key.0.duplicate()), 2));
+    let other = asking.hears(half(ClusterKey(key.0.duplicate()), 2));
     assert!(matches!(other, Effect::Report(AnswerError::ClusterHalf(_))), "{other:?}");
 
-    let resumed = asking.answered(half(key, 1));
+    let resumed = asking.hears(half(key, 1));
     let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
     assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
-    let late = asking.answered(Answer::Retry);
+    let late = asking.hears(Answer::Retry);
     assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "it waits no more: {late:?}");
 }
 
@@ -97,9 +97,9 @@ fn the_owner_opens_by_the_record_what_nothing_else_opens() {
         assert!(matches!(stranger, Err(HalfError::NotOurs(_))), "{stranger:?}");
         let right = || record.cluster_half(&secret(2), &asked).expect("it is the owner's");
         let wrong = ClusterHalf { key: ClusterKey(secret(0x99)), ..right() };
-        let refused = asking.answered(Answer::Half(wrong));
+        let refused = asking.hears(Answer::Half(wrong));
         assert!(matches!(refused, Effect::Report(AnswerError::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
-        let resumed = asking.answered(Answer::Half(right()));
+        let resumed = asking.hears(Answer::Half(right()));
         let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
         world.store.admitted.clear();
         assert!(matches!(world.boot_given(given, None), Ended::Running(_)), "it goes on by itself");
@@ -120,10 +120,10 @@ fn an_activated_machine_creates_or_joins_wherever_it_is_cut() {
         let activated = |world: &World| {
             let found = world.found();
             let (mut asking, first) = waiting(&found);
-            assert!(matches!(first, Effect::Ask(Question::Config)), "{first:?}");
-            let garbage = asking.answered(Answer::Config(Zeroizing::new(b"garbage".to_vec())));
+            assert!(matches!(first, Effect::Ask(Question::Config(_))), "{first:?}");
+            let garbage = asking.hears(Answer::Config(Zeroizing::new(b"garbage".to_vec())));
             assert!(matches!(garbage, Effect::Report(AnswerError::Config(_))), "{garbage:?}");
-            let resumed = asking.answered(Answer::Config(config.clone()));
+            let resumed = asking.hears(Answer::Config(config.clone()));
             let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
             given
         };
@@ -159,12 +159,12 @@ fn a_config_that_this_machine_cannot_serve_is_refused_at_once() {
     world.files.config = None;
     let found = world.found();
     let (mut asking, _) = waiting(&found);
-    let refused = asking.answered(Answer::Config(config(WithoutTpm::Refuse)));
+    let refused = asking.hears(Answer::Config(config(WithoutTpm::Refuse)));
     let Effect::Report(AnswerError::Config(why)) = refused else { panic!("{refused:?}") };
     assert_eq!(why, ConfigError::from(PolicyError::NoTpm));
-    let taken = asking.answered(Answer::Config(config(WithoutTpm::Unprotected)));
+    let taken = asking.hears(Answer::Config(config(WithoutTpm::Unprotected)));
     assert!(matches!(taken, Effect::Resume(_)), "{taken:?}");
-    let late = asking.answered(Answer::Config(config(WithoutTpm::Unprotected)));
+    let late = asking.hears(Answer::Config(config(WithoutTpm::Unprotected)));
     assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "{late:?}");
 }
 
@@ -180,9 +180,9 @@ fn what_may_be_mended_is_tried_again_and_the_rest_caps_the_tpm() {
         let found = world.found();
         let (mut asking, first) = waiting(&found);
         assert!(matches!(first, Effect::Ask(Question::Retry)), "{first:?}");
-        let config = asking.answered(Answer::Config(Zeroizing::default()));
+        let config = asking.hears(Answer::Config(Zeroizing::default()));
         assert!(matches!(config, Effect::Report(AnswerError::NotAsked)), "{config:?}");
-        assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(_)));
+        assert!(matches!(asking.hears(Answer::Retry), Effect::Resume(_)));
     }
 
     let mut refused = World::flashed(Level::Encrypted, Some(Chip::default()));
@@ -195,7 +195,7 @@ fn what_may_be_mended_is_tried_again_and_the_rest_caps_the_tpm() {
         let found = world.found();
         let (mut asking, first) = waiting(&found);
         assert!(matches!(&first, Effect::Cap(holder) if holder.is_some() == known), "{first:?}");
-        let late = asking.answered(Answer::Retry);
+        let late = asking.hears(Answer::Retry);
         assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "only the next boot: {late:?}");
     }
 }
@@ -206,7 +206,7 @@ fn a_step_that_failed_is_tried_again_unless_it_was_the_cap() {
     for failure in [Failure::Create, Failure::Open] {
         for (step, again) in [(Step::Mount, true), (Step::MapVolume, true), (Step::Cap, false)] {
             let wait = Wait::Failed(failure(step, Box::new(std::fmt::Error)));
-            let (_, first) = WaitingMachine::start(&wait, None);
+            let (_, first) = WaitingMachine::begin(&wait, None);
             let retries = matches!(first, Effect::Ask(Question::Retry));
             assert_eq!((retries, matches!(first, Effect::Cap(None))), (again, !again), "{step:?}: {first:?}");
         }
@@ -228,8 +228,8 @@ fn a_jump_by_the_owners_word_leaves_old_or_new_at_a_cut() {
         ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
     };
     let given = |signed: Vec<u8>| {
-        let (mut asking, _) = WaitingMachine::start(wait, seal.as_deref());
-        let effect = asking.answered(Answer::Directory { signed, ca_spki: ca().spki.clone() });
+        let (mut asking, _) = WaitingMachine::begin(wait, seal.as_deref());
+        let effect = asking.hears(Answer::Directory { signed, ca_spki: ca().spki.clone() });
         (asking, effect)
     };
     let mut renewal = world.renewal();
@@ -255,11 +255,8 @@ fn a_jump_by_the_owners_word_leaves_old_or_new_at_a_cut() {
             let next = renewal.hear(of(version + RECOVERY), Giver::Stranger);
             assert_eq!(next.is_ok(), whole || version == 5, "{next:?}");
         }
-        assert!(
-            matches!(asking.answered(Answer::Retry), Effect::Resume(GivenAnswers { half: None, .. })),
-            "it asks anew"
-        );
-        let late = asking.answered(Answer::Directory { signed: of(version), ca_spki: ca().spki.clone() });
+        assert!(matches!(asking.hears(Answer::Retry), Effect::Resume(GivenAnswers { half: None, .. })), "it asks anew");
+        let late = asking.hears(Answer::Directory { signed: of(version), ca_spki: ca().spki.clone() });
         assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "{late:?}");
     }
 }
@@ -296,7 +293,7 @@ fn a_voter_goes_on_with_the_share_of_another_voter() {
     assert_eq!(collector.voter().partners(), [(one, vec![4]), (other, vec![4])]);
     let said = |of| Contribution { epoch: 4, share: derived(of).1, seen: Sightings::new() };
     let half = collector.take(one, None, said(&one)).expect("a voter").expect("two of three are a quorum");
-    let resumed = waiting(&found).0.answered(Answer::Half(half));
+    let resumed = waiting(&found).0.hears(Answer::Half(half));
     let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
     assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
 }

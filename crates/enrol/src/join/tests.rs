@@ -162,10 +162,10 @@ fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
         edit(&mut admission);
         let wait = Wait::LetIn(Box::new(asker));
         assert_eq!((wait.state(), wait.message().contains("192.0.2.1:7836")), (WaitState::Joining, true));
-        let (mut asking, asked) = WaitingMachine::start(&wait, None);
-        let refused = asking.answered(asking::Answer::Config(Zeroizing::default()));
-        let resumed = asking.answered(asking::Answer::Admission(Box::new(admission)));
-        assert!(matches!(asked, asking::Effect::Ask(asking::Question::Admission)), "{asked:?}");
+        let (mut asking, asked) = WaitingMachine::begin(&wait, None);
+        let refused = asking.hears(asking::Answer::Config(Zeroizing::default()));
+        let resumed = asking.hears(asking::Answer::Admission(Box::new(admission)));
+        assert!(matches!(asked, asking::Effect::Ask(asking::Question::Admission(_))), "{asked:?}");
         assert!(matches!(refused, asking::Effect::Report(asking::AnswerError::NotAsked)), "{refused:?}");
         let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
         given
