@@ -447,7 +447,7 @@ pub(crate) async fn lay_down() -> Result<(), LoadError> {
     tasks::blocking(|| vault::lay_down(ROOT)).await
 }
 
-/// Deletes the first-contact secret: the owner has called. To be told by `Context::claimed`.
+/// Deletes the first-contact secret: the owner has called. To be told by `Entrance::claimed`.
 ///
 /// # Errors
 /// When the file is there and cannot be removed; the secret in memory is gone all the same.

@@ -115,7 +115,7 @@ pub(crate) async fn member(
     let Machine { board, children, api, serving, .. } = &mut *machine;
     let data = member.data.clone();
     let told = Told::default();
-    api.context.hear(told.clone());
+    api.context.reach.hear(told.clone());
     let mut services = Services::start(children, Vec::new())?;
     let serving = serving.insert(Serving { services: services.clone(), data });
     api.show(&services);
@@ -134,7 +134,7 @@ pub(crate) async fn member(
         tokio::select! {
             // First: the owner's first call may be the one that asks for the end.
             biased;
-            () = context.claimed.notified() => enrolment::forget_first_contact().await?,
+            () = context.entrance.claimed.notified() => enrolment::forget_first_contact().await?,
             // Owners are those of the desired state that is kept, of whom there may be others now.
             Ok(()) = async { tokio::select! { changed = shows.changed() => changed, changed = desired.changed() => changed } } => {
                 let (identity, owners) = (shows.borrow_and_update().clone(), enrolment::owners(&desired.borrow_and_update()));

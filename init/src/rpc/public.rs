@@ -102,7 +102,7 @@ impl PublicApi {
         let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
         let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
         let (context, power) = Context::new(shown, children, ways, nameless.key.public().pin());
-        context.show(tree);
+        context.panel.show(tree);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
         let served = context.clone();
         let task = Unit::task(
@@ -142,7 +142,7 @@ impl PublicApi {
     pub(crate) fn know(&self, found: &Findings) -> Result<(), Error> {
         found.seal().map_or(Ok(()), |seal| self.prove(&seal.body.identity, &[seal.body.owner_pub_key]))?;
         if let Some(reason) = found.refused() {
-            self.context.first_contact(Claimable::Never(reason));
+            self.context.entrance.stand(Claimable::Never(reason));
         }
         Ok(())
     }
@@ -178,21 +178,21 @@ impl PublicApi {
             now.vpn = Some(vpn);
         });
         // Taken, not copied: with the owner's first call it is gone.
-        self.context.first_contact(match member.first_contact.take() {
+        self.context.entrance.stand(match member.first_contact.take() {
             Some((secret, config)) => {
                 Claimable::Open(ClaimSecret { secret, config, identity: member.identity.clone() })
             }
             None => Claimable::Over,
         });
         if let Some(authorities) = &member.authorities {
-            self.context.admit(KubernetesAccess { authority: authorities.kubernetes.clone(), vpn_ip: vpn.ip });
+            self.context.reach.admit(KubernetesAccess { authority: authorities.kubernetes.clone(), vpn_ip: vpn.ip });
         }
         Ok(())
     }
 
     /// Shows a further tree through the API.
     pub(crate) fn show(&self, tree: &Services) {
-        self.context.show(tree);
+        self.context.panel.show(tree);
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn activate(context: &Context, origin: &Origin, handed_in: Hand
 
 /// A blank machine shows everybody the certificate of this boot: it has no other.
 fn connection(context: &Context, origin: &Origin) -> Connection {
-    Connection { exporter: origin.activation, leaf_spki: context.nameless.0 }
+    Connection { exporter: origin.activation, leaf_spki: context.entrance.nameless.0 }
 }
 
 fn refused(why: &ConfigRefusal) -> Status {

@@ -41,32 +41,19 @@ pub(crate) struct GoingDown;
 pub(crate) struct Context {
     /// Facts by which calls are decided.
     pub(super) facts: Facts,
-    /// Conditions, timeline and last error, for who asks; nothing is decided by them.
-    pub(super) shown: BoardReader,
-    pub(crate) children: Children,
-    /// Told once, at the owner's first authenticated call: first contact is over.
-    pub(crate) claimed: Notify,
-    /// Told when the owner has noted that the cluster is to be recovered with this machine.
-    pub(crate) recovers: Notify,
-    trees: Mutex<Vec<Services>>,
-    claim: Mutex<Claimable>,
-    kubernetes: OnceLock<KubernetesAccess>,
-    records: watch::Sender<Option<Records>>,
-    peers: OnceLock<Told>,
-    pub(super) forwards: Arc<Forwards>,
     /// How others get to a machine that waits.
     pub(crate) ways: Ways,
-    /// Pin of the certificate that is shown to callers who do not name the machine.
-    pub(super) nameless: SpkiPin,
-    /// Each costs a decision, which others wait for.
-    pub(super) machines: Underway,
+    pub(crate) entrance: Entrance,
+    pub(crate) reach: Reach,
+    pub(crate) panel: Panel,
+    /// Told when the owner has noted that the cluster is to be recovered with this machine.
+    pub(crate) recovers: Notify,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
 }
 
 impl Context {
     /// Context of a machine without an identity, which shows a certificate of this key; requests for its power go to
-    /// the receiver.
     pub(crate) fn new(
         shown: BoardReader,
         children: &Children,
@@ -77,23 +64,20 @@ impl Context {
         let (power, asked) = mpsc::channel(1);
         let context = Self {
             facts: shown.board().facts().clone(),
-            shown,
-            children: children.clone(),
-            claimed: Notify::new(),
-            recovers: Notify::new(),
-            trees: Mutex::default(),
-            claim: Mutex::new(Claimable::NotYet),
-            kubernetes: OnceLock::new(),
-            records: watch::Sender::new(None),
-            peers: OnceLock::new(),
-            forwards: Arc::default(),
             ways,
-            nameless,
-            machines: Underway::at_most(1),
+            entrance: Entrance { nameless, claim: Mutex::new(Claimable::NotYet), claimed: Notify::new() },
+            reach: Reach::default(),
+            panel: Panel { shown, children: children.clone(), trees: Mutex::default() },
+            recovers: Notify::new(),
             power,
             broken: watch::Sender::new(None),
         };
         (Arc::new(context), asked)
+    }
+
+    /// The machine coordinates: these are the cluster's records. None: it does so no longer.
+    pub(crate) fn coordinate(&self, records: Option<Records>) {
+        self.reach.records.send_replace(records);
     }
 
     /// Has a part of PID 1 panic.
@@ -108,49 +92,29 @@ impl Context {
         panic!("a test wants to see it");
     }
 
-    /// Shows a further tree.
-    pub(crate) fn show(&self, tree: &Services) {
-        lock::even_if_poisoned(&self.trees).push(tree.clone());
+    /// Asks for the end of this boot. A second request while one is under way changes nothing.
+    pub(super) fn power(&self, request: PowerRequest) -> Result<(), GoingDown> {
+        match self.power.try_send(request) {
+            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(GoingDown),
+        }
     }
+}
 
+/// First contact: how the owner gets to a machine whose name is not known yet.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    /// Pin of the certificate that is shown to callers who do not name the machine.
+    pub(super) nameless: SpkiPin,
+    claim: Mutex<Claimable>,
+    /// Told once, at the owner's first authenticated call: first contact is over.
+    pub(crate) claimed: Notify,
+}
+
+impl Entrance {
     /// First contact now stands so.
-    pub(crate) fn first_contact(&self, claim: Claimable) {
+    pub(super) fn stand(&self, claim: Claimable) {
         *lock::even_if_poisoned(&self.claim) = claim;
-    }
-
-    /// The machine is a member: its owner may reach Kubernetes. A second time changes nothing.
-    pub(crate) fn admit(&self, kubernetes: KubernetesAccess) {
-        let _admitted_once = self.kubernetes.set(kubernetes);
-    }
-
-    /// The machine coordinates: these are the cluster's records. None: it does so no longer.
-    pub(crate) fn coordinate(&self, records: Option<Records>) {
-        self.records.send_replace(records);
-    }
-
-    /// The cluster's records, on a coordinator.
-    pub(super) fn records(&self) -> Result<Records, NoCoordinator> {
-        self.records.borrow().clone().ok_or(NoCoordinator)
-    }
-
-    /// The machine has a mesh: this is what it is told of its peers. A second time changes nothing.
-    pub(crate) fn hear(&self, peers: Told) {
-        let _hears_once = self.peers.set(peers);
-    }
-
-    /// Peers that the machine was told, on a member.
-    pub(super) fn peers(&self) -> Option<&Told> {
-        self.peers.get()
-    }
-
-    /// The trees that run, oldest first.
-    pub(super) fn trees(&self) -> Vec<Services> {
-        lock::even_if_poisoned(&self.trees).clone()
-    }
-
-    /// All services of all trees.
-    pub(super) fn snapshots(&self) -> Vec<Snapshot> {
-        lock::even_if_poisoned(&self.trees).iter().flat_map(Services::snapshots).collect()
     }
 
     /// Asks where first contact stands.
@@ -164,17 +128,80 @@ impl Context {
             self.claimed.notify_one();
         }
     }
+}
+
+/// Targets that a member's callers reach through it: records, peers, Kubernetes.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    kubernetes: OnceLock<KubernetesAccess>,
+    records: watch::Sender<Option<Records>>,
+    peers: OnceLock<Told>,
+    pub(super) forwards: Arc<Forwards>,
+    /// Each costs a decision, which others wait for.
+    pub(super) machines: Underway,
+}
+
+impl Default for Reach {
+    fn default() -> Self {
+        Self {
+            kubernetes: OnceLock::new(),
+            records: watch::Sender::new(None),
+            peers: OnceLock::new(),
+            forwards: Arc::default(),
+            machines: Underway::at_most(1),
+        }
+    }
+}
+
+impl Reach {
+    /// The machine is a member: its owner may reach Kubernetes. A second time changes nothing.
+    pub(super) fn admit(&self, kubernetes: KubernetesAccess) {
+        let _admitted_once = self.kubernetes.set(kubernetes);
+    }
+
+    /// The machine has a mesh: this is what it is told of its peers. A second time changes nothing.
+    pub(crate) fn hear(&self, peers: Told) {
+        let _hears_once = self.peers.set(peers);
+    }
 
     /// Access to Kubernetes, on a member.
     pub(super) fn kubernetes(&self) -> Option<&KubernetesAccess> {
         self.kubernetes.get()
     }
 
-    /// Asks for the end of this boot. A second request while one is under way changes nothing.
-    pub(super) fn power(&self, request: PowerRequest) -> Result<(), GoingDown> {
-        match self.power.try_send(request) {
-            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(GoingDown),
-        }
+    /// The cluster's records, on a coordinator.
+    pub(super) fn records(&self) -> Result<Records, NoCoordinator> {
+        self.records.borrow().clone().ok_or(NoCoordinator)
+    }
+
+    /// Peers that the machine was told, on a member.
+    pub(super) fn peers(&self) -> Option<&Told> {
+        self.peers.get()
+    }
+}
+
+/// Board and services, for who asks; nothing is decided by them.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    /// Conditions, timeline and last error.
+    pub(super) shown: BoardReader,
+    pub(super) children: Children,
+    trees: Mutex<Vec<Services>>,
+}
+
+impl Panel {
+    /// Shows a further tree.
+    pub(super) fn show(&self, tree: &Services) {
+        lock::even_if_poisoned(&self.trees).push(tree.clone());
+    }
+
+    /// The trees that run, oldest first.
+    pub(super) fn trees(&self) -> Vec<Services> {
+        lock::even_if_poisoned(&self.trees).clone()
+    }
+
+    /// All services of all trees.
+    pub(super) fn snapshots(&self) -> Vec<Snapshot> {
+        lock::even_if_poisoned(&self.trees).iter().flat_map(Services::snapshots).collect()
     }
 }

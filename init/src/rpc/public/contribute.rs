@@ -17,8 +17,8 @@ pub(super) async fn contribute(
     given: Contribution,
 ) -> Result<Contribution, Status> {
     let machine = keys::identity::machine_id(&key.0);
-    let _place = context.machines.begin(machine)?;
-    if let Ok(records) = context.records()
+    let _place = context.reach.machines.begin(machine)?;
+    if let Ok(records) = context.reach.records()
         && records.etcd_has_leader()
     {
         let refusal = api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged");

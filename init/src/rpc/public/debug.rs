@@ -64,7 +64,7 @@ impl Debug {
     async fn children(&self, count: &str) -> Result<String, Status> {
         let count = count.parse().ok().filter(|count| *count <= MOST_CHILDREN);
         let count = count.ok_or_else(|| Status::invalid_argument("not a number up to 1000; nothing was done"))?;
-        let children = self.context.children.clone();
+        let children = self.context.panel.children.clone();
         let spawn = move || (0..count).map(|_| children.spawn("test.children", &program("test-exit"))).collect();
         // Off the thread that reaps, so that children die while others are being registered.
         let started: io::Result<Vec<_>> = tasks::blocking(spawn).await;
@@ -104,17 +104,17 @@ impl Debug {
 
     /// Kills a service's main process.
     fn kill(&self, service: &str) -> Result<String, Status> {
-        let running = self.context.snapshots().into_iter().find(|snapshot| snapshot.status.name == service);
+        let running = self.context.panel.snapshots().into_iter().find(|snapshot| snapshot.status.name == service);
         let pid = running.and_then(|snapshot| snapshot.pid);
         let pid = pid.ok_or_else(|| Status::not_found(format!("no process of `{service}`; nothing was done")))?;
-        self.context.children.signal(pid, Signal::KILL);
+        self.context.panel.children.signal(pid, Signal::KILL);
         Ok(format!("killed {}", pid.as_raw_nonzero()))
     }
 
     /// Ends a test service and those that were started with it, and waits until nothing of them is left.
     async fn give_up(&self, service: &str) -> Result<String, Status> {
         let has_it = |tree: &Services| tree.snapshots().iter().any(|snapshot| snapshot.status.name == service);
-        let tree = self.context.trees().into_iter().find(has_it).filter(|_| unit(service).is_some());
+        let tree = self.context.panel.trees().into_iter().find(has_it).filter(|_| unit(service).is_some());
         let tree = tree.ok_or_else(|| Status::not_found(format!("no test service `{service}`; nothing was done")))?;
         tree.want(Vec::new()).await.map_err(|error| Status::internal(error.to_string()))?;
         Ok(format!("gave up {service}"))
@@ -131,16 +131,16 @@ impl Debug {
         let Some(first) = units.first() else {
             return Err(Status::not_found(format!("no test service `{service}`; nothing was done")));
         };
-        if self.context.snapshots().iter().any(|snapshot| snapshot.status.name == first.spec.name) {
+        if self.context.panel.snapshots().iter().any(|snapshot| snapshot.status.name == first.spec.name) {
             return Err(Status::already_exists(format!("`{service}` has been started; nothing was done")));
         }
         let tree = {
             let _its_tasks_run_there = self.main.enter();
-            Services::start(&self.context.children, Vec::new())
+            Services::start(&self.context.panel.children, Vec::new())
         };
         let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
         tree.want(units).await.map_err(|error| Status::internal(error.to_string()))?;
-        self.context.show(&tree);
+        self.context.panel.show(&tree);
         Ok(format!("started {service}"))
     }
 }

@@ -73,11 +73,11 @@ pub(super) struct Line {
 pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Target) -> Result<Line, Status> {
     let (address, place) = match target {
         Target::KubernetesApi => {
-            let kubernetes = context.kubernetes().ok_or_else(super::methods::no_member)?;
+            let kubernetes = context.reach.kubernetes().ok_or_else(super::methods::no_member)?;
             (kubernetes.api_address(), None)
         }
-        Target::Machine(machine) => (public_api(context, machine)?, Some(context.forwards.begin(owner)?)),
-        Target::Outside(address) => (outside(context, address)?, Some(context.forwards.begin(owner)?)),
+        Target::Machine(machine) => (public_api(context, machine)?, Some(context.reach.forwards.begin(owner)?)),
+        Target::Outside(address) => (outside(context, address)?, Some(context.reach.forwards.begin(owner)?)),
     };
     let silent = |why: String| Status::unavailable(format!("the target does not answer: {why}; try again"));
     let connected = timeout(CONNECTS, TcpStream::connect(address)).await;
@@ -113,7 +113,7 @@ fn outside(context: &Context, address: Ipv4Addr) -> Result<SocketAddr, Status> {
 /// Only at the VPN address of a machine that is a peer now, and only there.
 fn public_api(context: &Context, machine: MachineId) -> Result<SocketAddr, Status> {
     let own = context.facts.read(|now| now.names.as_ref().map(|names| names.machine));
-    let address = context.peers().filter(|_| own != Some(machine)).and_then(|peers| peers.vpn_ip(&machine));
+    let address = context.reach.peers().filter(|_| own != Some(machine)).and_then(|peers| peers.vpn_ip(&machine));
     let address = address.ok_or_else(|| {
         Status::not_found(format!("this machine knows no other machine {machine} in its cluster; nothing was done"))
     })?;
@@ -157,7 +157,7 @@ mod tests {
         let (_board, shown) = Board::new(facts);
         let (context, _power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));
         let told = Told::default();
-        context.hear(told.clone());
+        context.reach.hear(told.clone());
         (context, told)
     }
 

@@ -63,7 +63,7 @@ impl Methods for PublicMethods {
     }
 
     fn owner_called(&self) {
-        self.context.owner_called();
+        self.context.entrance.owner_called();
     }
 
     fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
@@ -90,7 +90,7 @@ impl api::public_server::Public for Public {
 
     async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
         let exporter = origin(&request)?.exporter;
-        let claim = self.0.claim(|claim| claim.answer(exporter))?;
+        let claim = self.0.entrance.claim(|claim| claim.answer(exporter))?;
         Ok(Response::new(claim.into()))
     }
 
@@ -112,18 +112,17 @@ impl api::public_server::Public for Public {
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
-        let Context { facts, shown, .. } = &*self.0;
         let when = When { now: clock::unix_millis(), uptime: clock::uptime() };
-        let status = shown.read(|now, words| convert::status(facts.boot(), now, words, when));
+        let status = self.0.panel.shown.read(|now, words| convert::status(self.0.facts.boot(), now, words, when));
         Ok(Response::new(status.ok_or(Undecided)?.into()))
     }
 
     async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {
-        Ok(Response::new(self.0.shown.read(|_, words| words.timeline.clone()).into()))
+        Ok(Response::new(self.0.panel.shown.read(|_, words| words.timeline.clone()).into()))
     }
 
     async fn services(&self, _: Request<wire::ServicesRequest>) -> Result<Response<wire::ServicesResponse>, Status> {
-        let services: Vec<Service> = self.0.snapshots().into_iter().map(convert::service).collect();
+        let services: Vec<Service> = self.0.panel.snapshots().into_iter().map(convert::service).collect();
         Ok(Response::new(services.into()))
     }
 
@@ -132,7 +131,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::RestartServiceRequest>,
     ) -> Result<Response<wire::RestartServiceResponse>, Status> {
         let name = request.into_inner().name;
-        for tree in self.0.trees() {
+        for tree in self.0.panel.trees() {
             if tree.restart(&name).await.is_ok() {
                 tracing::info!(service = name, "restart asked for by the owner");
                 return Ok(Response::new(wire::RestartServiceResponse {}));
@@ -163,7 +162,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::KubeconfigRequest>,
     ) -> Result<Response<wire::KubeconfigResponse>, Status> {
-        let kubernetes = self.0.kubernetes().ok_or_else(no_member)?;
+        let kubernetes = self.0.reach.kubernetes().ok_or_else(no_member)?;
         let answer = kubernetes.certify(&request.into_inner().certificate_request, clock::unix())?;
         Ok(Response::new(answer.into()))
     }
@@ -183,7 +182,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::ConditionsRequest>,
     ) -> Result<Response<wire::ConditionsResponse>, Status> {
-        Ok(Response::new(self.0.shown.read(|_, words| words.conditions.clone()).into()))
+        Ok(Response::new(self.0.panel.shown.read(|_, words| words.conditions.clone()).into()))
     }
 
     type WaitConditionStream = Answers<wire::Condition>;
@@ -196,7 +195,7 @@ impl api::public_server::Public for Public {
         if ConditionName::from_word(&name).is_none() {
             return Err(Status::not_found(format!("no condition `{name}`; `cairnctl condition list` lists them")));
         }
-        Ok(Response::new(streams::condition(self.0.shown.clone(), name)))
+        Ok(Response::new(streams::condition(self.0.panel.shown.clone(), name)))
     }
 
     type ListMachinesStream = Answers<wire::ListMachinesResponse>;
@@ -205,8 +204,8 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::ListMachinesRequest>,
     ) -> Result<Response<Self::ListMachinesStream>, Status> {
-        let records = self.0.records()?;
-        let mut seen = match self.0.peers() {
+        let records = self.0.reach.records()?;
+        let mut seen = match self.0.reach.peers() {
             Some(told) if request.into_inner().call => told.roll().call().await,
             Some(_) | None => Seen::new(),
         };
@@ -222,7 +221,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::ChangeMachineResponse>, Status> {
         let by = records::owner(&request)?;
         let (machine, change): (MachineId, MachineChange) = request.into_inner().try_into()?;
-        records::ask(&self.0.records()?, by, change.asks(machine)).await?;
+        records::ask(&self.0.reach.records()?, by, change.asks(machine)).await?;
         Ok(Response::new(wire::ChangeMachineResponse {}))
     }
 
@@ -231,7 +230,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::RecoverClusterRequest>,
     ) -> Result<Response<wire::RecoverClusterResponse>, Status> {
         let by = records::owner(&request)?;
-        let (records, proceed) = (self.0.records()?, request.into_inner().proceed);
+        let (records, proceed) = (self.0.reach.records()?, request.into_inner().proceed);
         if !proceed {
             return Ok(Response::new(records.recovery_plan(by).await?.into()));
         }
@@ -246,7 +245,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::IssueTicketResponse>, Status> {
         let by = records::owner(&request)?;
         let offer = Offer::try_from(request.into_inner())?;
-        Ok(Response::new(records::issue(&self.0.records()?, by, offer).await?.into()))
+        Ok(Response::new(records::issue(&self.0.reach.records()?, by, offer).await?.into()))
     }
 
     type ListTicketsStream = Answers<wire::ListTicketsResponse>;
@@ -255,7 +254,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::ListTicketsRequest>,
     ) -> Result<Response<Self::ListTicketsStream>, Status> {
-        Ok(Response::new(streams::pieces(records::tickets(&self.0.records()?)?)))
+        Ok(Response::new(streams::pieces(records::tickets(&self.0.reach.records()?)?)))
     }
 
     async fn revoke_ticket(
@@ -264,7 +263,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RevokeTicketResponse>, Status> {
         let by = records::owner(&request)?;
         let id = TicketId::try_from(request.into_inner())?;
-        records::ask(&self.0.records()?, by, Asks::RevokeTicket(id)).await?;
+        records::ask(&self.0.reach.records()?, by, Asks::RevokeTicket(id)).await?;
         Ok(Response::new(wire::RevokeTicketResponse {}))
     }
 
@@ -274,7 +273,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::AddOwnerResponse>, Status> {
         let by = records::owner(&request)?;
         let owner = Owner::try_from(request.into_inner())?;
-        records::ask(&self.0.records()?, by, Asks::AddOwner(owner)).await?;
+        records::ask(&self.0.reach.records()?, by, Asks::AddOwner(owner)).await?;
         Ok(Response::new(wire::AddOwnerResponse {}))
     }
 
@@ -282,7 +281,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::ListOwnersRequest>,
     ) -> Result<Response<wire::ListOwnersResponse>, Status> {
-        Ok(Response::new(records::owners(&self.0.records()?)?.into()))
+        Ok(Response::new(records::owners(&self.0.reach.records()?)?.into()))
     }
 
     async fn remove_owner(
@@ -291,14 +290,14 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RemoveOwnerResponse>, Status> {
         let by = records::owner(&request)?;
         let key = OwnerPubKey::try_from(request.into_inner())?;
-        records::ask(&self.0.records()?, by, Asks::RemoveOwner(key)).await?;
+        records::ask(&self.0.reach.records()?, by, Asks::RemoveOwner(key)).await?;
         Ok(Response::new(wire::RemoveOwnerResponse {}))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
         let machine = machines::caller(&request)?;
         let request = request.into_inner().request;
-        let response = redeem::redeem(&self.0.machines, &self.0.records()?, machine, &request).await?;
+        let response = redeem::redeem(&self.0.reach.machines, &self.0.reach.records()?, machine, &request).await?;
         Ok(Response::new(wire::RedeemResponse { response }))
     }
 
@@ -308,7 +307,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::ReleaseKeyResponse>, Status> {
         let (key, _) = machines::caller(&request)?;
         let asked = KeyRequest::try_from(request.into_inner())?;
-        Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, key, asked).await?.into()))
+        Ok(Response::new(release::release(&self.0.reach.machines, &self.0.reach.records()?, key, asked).await?.into()))
     }
 
     async fn recovery_record(
@@ -328,7 +327,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn directory(&self, _: Request<wire::DirectoryRequest>) -> Result<Response<wire::DirectoryResponse>, Status> {
-        Ok(Response::new(wire::DirectoryResponse { directory: self.0.records()?.directory()? }))
+        Ok(Response::new(wire::DirectoryResponse { directory: self.0.reach.records()?.directory()? }))
     }
 
     async fn give_directory(
