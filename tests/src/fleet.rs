@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use anyhow::{Context as _, ensure};
-use api::{ListedMachine, MachineChange};
+use api::{ListedMachine, MachineChange, RoleDirection};
 use cluster::record::Standing;
+use cluster::role::AnyRole;
 use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
 use model::{ClusterId, ClusterRole, TicketPubKey};
@@ -381,11 +382,11 @@ impl Fleet {
     /// # Errors
     /// When no coordinator takes that in time.
     pub fn set_role(&mut self, t: &Context, machine: u32, role: ClusterRole) -> anyhow::Result<()> {
-        let change = match role {
-            ClusterRole::Coordinator => MachineChange::Coordinator,
-            ClusterRole::Node => MachineChange::Node,
+        let direction = match role {
+            ClusterRole::Coordinator => RoleDirection::Add,
+            ClusterRole::Node => RoleDirection::Remove,
         };
-        self.change(t, machine, change)?;
+        self.change(t, machine, MachineChange::Role(AnyRole::Coordinator, direction))?;
         self.known_mut(machine)?.role = role;
         self.tell_places();
         Ok(())

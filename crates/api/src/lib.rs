@@ -51,7 +51,7 @@ pub use not_yet::{NOT_YET, not_yet};
 pub use open::{Claim, PublicState};
 pub use owners::ListedOwner;
 pub use records::{
-    EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan,
+    EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan, RoleDirection,
 };
 pub use service::{Exit, Service, ServiceState};
 pub use status::{LevelInForce, MachineStatus, Profile};

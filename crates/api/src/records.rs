@@ -11,7 +11,8 @@ use cluster::request::{Asks, Leaving, Offer};
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole, MachineId, MachinePubKey, NodeName, TicketId, TicketPubKey};
 
-use crate::malformed::{fixed, known};
+use crate::malformed::{fixed, known, present};
+use crate::wire::change_machine_request::Change;
 use crate::{Malformed, Problem, UnixMillis, wire};
 
 /// A piece of a list, and since when it may be old.
@@ -67,13 +68,11 @@ pub enum EtcdMember {
     Learner,
 }
 
-/// A change of what a machine is to the cluster.
+/// A change of what a machine is to the cluster: of a role, or a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineChange {
-    /// The machine is to hold the cluster's state.
-    Coordinator,
-    /// The machine is to hold none of the cluster's state.
-    Node,
+    /// The machine is to have a role, or to have it no more.
+    Role(AnyRole, RoleDirection),
     /// The machine is to leave.
     Drain,
     /// The machine has left.
@@ -84,41 +83,84 @@ pub enum MachineChange {
     RotateKey,
 }
 
+/// Direction in which a role changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoleDirection {
+    /// The role is given.
+    Add,
+    /// The role is taken.
+    Remove,
+}
+
 impl MachineChange {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Coordinator, Self::Node, Self::Drain, Self::Remove, Self::RemoveLost, Self::RotateKey];
+    /// Changes that are of no role.
+    const VERBS: [Self; 4] = [Self::Drain, Self::Remove, Self::RemoveLost, Self::RotateKey];
+
+    /// Table of all changes: how each crosses the wire, and what it asks of the records.
+    fn row(self, machine: MachineId) -> (Change, Asks) {
+        let verb = |verb: wire::MachineVerb| Change::Verb(verb.into());
+        match self {
+            Self::Role(role, direction) => (Change::Role((role, direction).into()), direction.asks(machine, role)),
+            Self::Drain => (verb(wire::MachineVerb::Drain), Asks::Drain(machine)),
+            Self::Remove => (verb(wire::MachineVerb::Remove), Asks::Remove(machine, Leaving::Drained)),
+            Self::RemoveLost => (verb(wire::MachineVerb::RemoveLost), Asks::Remove(machine, Leaving::Lost)),
+            Self::RotateKey => (verb(wire::MachineVerb::RotateKey), Asks::RotateKey(machine)),
+        }
+    }
 
     /// Request for this change, as the records take it.
     #[must_use]
-    pub const fn asks(self, machine: MachineId) -> Asks {
+    pub fn asks(self, machine: MachineId) -> Asks {
+        self.row(machine).1
+    }
+}
+
+impl RoleDirection {
+    const fn asks(self, machine: MachineId, role: AnyRole) -> Asks {
         match self {
-            Self::Coordinator => Asks::AddRole(machine, AnyRole::Coordinator),
-            Self::Node => Asks::RemoveRole(machine, AnyRole::Coordinator),
-            Self::Drain => Asks::Drain(machine),
-            Self::Remove => Asks::Remove(machine, Leaving::Drained),
-            Self::RemoveLost => Asks::Remove(machine, Leaving::Lost),
-            Self::RotateKey => Asks::RotateKey(machine),
+            Self::Add => Asks::AddRole(machine, role),
+            Self::Remove => Asks::RemoveRole(machine, role),
         }
     }
 }
 
-impl From<MachineChange> for wire::MachineChange {
-    fn from(change: MachineChange) -> Self {
-        match change {
-            MachineChange::Coordinator => Self::Coordinator,
-            MachineChange::Node => Self::Node,
-            MachineChange::Drain => Self::Drain,
-            MachineChange::Remove => Self::Remove,
-            MachineChange::RemoveLost => Self::RemoveLost,
-            MachineChange::RotateKey => Self::RotateKey,
-        }
+impl From<(AnyRole, RoleDirection)> for wire::RoleChange {
+    fn from((role, direction): (AnyRole, RoleDirection)) -> Self {
+        let role = match role {
+            AnyRole::Coordinator => wire::Role::Coordinator,
+            AnyRole::Kubernetes(KubernetesRole::ControlPlane) => wire::Role::ControlPlane,
+            AnyRole::Kubernetes(KubernetesRole::Worker) => wire::Role::Worker,
+        };
+        let direction = match direction {
+            RoleDirection::Add => wire::RoleDirection::Add,
+            RoleDirection::Remove => wire::RoleDirection::Remove,
+        };
+        Self { role: role.into(), direction: direction.into() }
+    }
+}
+
+impl TryFrom<wire::RoleChange> for MachineChange {
+    type Error = Malformed;
+
+    fn try_from(change: wire::RoleChange) -> Result<Self, Malformed> {
+        let role = match change.role() {
+            wire::Role::Unspecified => None,
+            wire::Role::Coordinator => Some(AnyRole::Coordinator),
+            wire::Role::ControlPlane => Some(AnyRole::Kubernetes(KubernetesRole::ControlPlane)),
+            wire::Role::Worker => Some(AnyRole::Kubernetes(KubernetesRole::Worker)),
+        };
+        let direction = match change.direction() {
+            wire::RoleDirection::Unspecified => None,
+            wire::RoleDirection::Add => Some(RoleDirection::Add),
+            wire::RoleDirection::Remove => Some(RoleDirection::Remove),
+        };
+        Ok(Self::Role(known("role", role)?, known("direction", direction)?))
     }
 }
 
 impl From<(MachineId, MachineChange)> for wire::ChangeMachineRequest {
     fn from((machine, change): (MachineId, MachineChange)) -> Self {
-        Self { machine_id: machine.0.to_vec(), change: wire::MachineChange::from(change).into() }
+        Self { machine_id: machine.0.to_vec(), change: Some(change.row(machine).0) }
     }
 }
 
@@ -126,9 +168,15 @@ impl TryFrom<wire::ChangeMachineRequest> for (MachineId, MachineChange) {
     type Error = Malformed;
 
     fn try_from(request: wire::ChangeMachineRequest) -> Result<Self, Malformed> {
-        let change =
-            MachineChange::ALL.into_iter().find(|change| wire::MachineChange::from(*change) == request.change());
-        Ok((MachineId(fixed("machine_id", &request.machine_id)?), known("change", change)?))
+        let machine = MachineId(fixed("machine_id", &request.machine_id)?);
+        let change = match present("change", request.change)? {
+            Change::Role(change) => change.try_into()?,
+            verb @ Change::Verb(_) => {
+                let has_it = |change: &MachineChange| change.row(machine).0 == verb;
+                known("verb", MachineChange::VERBS.into_iter().find(has_it))?
+            }
+        };
+        Ok((machine, change))
     }
 }
 
@@ -507,22 +555,50 @@ mod tests {
     #[test]
     fn a_change_of_a_machine_crosses_the_wire_as_itself() {
         let id = MachineId([1; 16]);
-        for change in MachineChange::ALL {
-            assert_eq!(wire::ChangeMachineRequest::from((id, change)).try_into(), Ok((id, change)));
-        }
-        let none = wire::ChangeMachineRequest { machine_id: vec![1; 16], change: 0 };
-        assert_eq!(<(MachineId, MachineChange)>::try_from(none).expect_err("none").field, "change");
-        let asked = MachineChange::ALL.map(|change| change.asks(id));
-        let coordinator = AnyRole::Coordinator;
-        let asks = [
-            Asks::AddRole(id, coordinator),
-            Asks::RemoveRole(id, coordinator),
-            Asks::Drain(id),
-            Asks::Remove(id, Leaving::Drained),
-            Asks::Remove(id, Leaving::Lost),
-            Asks::RotateKey(id),
+        let roles =
+            [AnyRole::Coordinator].into_iter().chain(KubernetesRole::ALL.iter().copied().map(AnyRole::Kubernetes));
+        let of_roles = roles.flat_map(|role| {
+            [(RoleDirection::Add, Asks::AddRole(id, role)), (RoleDirection::Remove, Asks::RemoveRole(id, role))]
+                .map(|(direction, asks)| (MachineChange::Role(role, direction), asks))
+        });
+        let verbs = [
+            (MachineChange::Drain, Asks::Drain(id)),
+            (MachineChange::Remove, Asks::Remove(id, Leaving::Drained)),
+            (MachineChange::RemoveLost, Asks::Remove(id, Leaving::Lost)),
+            (MachineChange::RotateKey, Asks::RotateKey(id)),
         ];
-        assert_eq!(asked, asks);
+        for (change, asks) in of_roles.chain(verbs) {
+            assert_eq!(wire::ChangeMachineRequest::from((id, change)).try_into(), Ok((id, change)));
+            assert_eq!(change.asks(id), asks, "{change:?}");
+        }
+        // Each number that the protocol has is a change.
+        let verb =
+            |number: i32| wire::ChangeMachineRequest { machine_id: vec![1; 16], change: Some(Change::Verb(number)) };
+        for number in -1..=9 {
+            let has_it = wire::MachineVerb::try_from(number).is_ok_and(|verb| verb != wire::MachineVerb::Unspecified);
+            let read = <(MachineId, MachineChange)>::try_from(verb(number));
+            assert_eq!(read.map_err(|error| error.field).is_ok(), has_it, "{number}");
+        }
+    }
+
+    #[test]
+    fn a_change_without_role_direction_or_verb_is_refused() {
+        let role = |role, direction| Some(Change::Role(wire::RoleChange { role, direction }));
+        let (first, add) = (wire::Role::Coordinator.into(), wire::RoleDirection::Add.into());
+        for (change, field) in [
+            (None, "change"),
+            (Some(Change::Verb(0)), "verb"),
+            // What once was a coordinator's and a node's own verb.
+            (Some(Change::Verb(1)), "verb"),
+            (Some(Change::Verb(2)), "verb"),
+            (role(0, add), "role"),
+            (role(9, add), "role"),
+            (role(first, 0), "direction"),
+            (role(first, 9), "direction"),
+        ] {
+            let request = wire::ChangeMachineRequest { machine_id: vec![1; 16], change };
+            assert_eq!(<(MachineId, MachineChange)>::try_from(request).expect_err("none").field, field, "{change:?}");
+        }
     }
 
     #[test]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Error, ensure};
 use api::wire::{StatusRequest, StatusResponse};
-use api::{EtcdMember, ListedMachine, MachineChange};
+use api::{EtcdMember, ListedMachine, MachineChange, RoleDirection};
 use cluster::record::Standing;
+use cluster::role::AnyRole;
 use keys::ticket::Ticket;
 use model::{ClusterRole, MachineState};
 use qemu::console::{Line, Mark};
@@ -227,7 +228,8 @@ impl Fleet {
             let known = self.machines.iter().find(|(machine, _)| name(**machine) == row.name);
             row.awaits_approval && known.is_some_and(|(_, known)| known.role == ClusterRole::Coordinator)
         };
-        rows.iter().filter(are_meant).try_for_each(|row| records.change(row.id, MachineChange::Coordinator))
+        let coordinates = MachineChange::Role(AnyRole::Coordinator, RoleDirection::Add);
+        rows.iter().filter(are_meant).try_for_each(|row| records.change(row.id, coordinates))
     }
 
     /// Waits until the kernel of each machine that is on has all others for peers, and each reaches the one behind it: every pair

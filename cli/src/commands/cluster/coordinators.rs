@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use api::{EtcdMember, ListedMachine, MachineChange};
+use api::{EtcdMember, ListedMachine, MachineChange, RoleDirection};
+use cluster::role::AnyRole;
 use model::NodeName;
 
 use crate::clock::Deadline;
@@ -45,7 +46,8 @@ pub(super) async fn coordinate(
     let listed = session.machines().await?.rows;
     let are_meant = |machine: &&ListedMachine| names.iter().any(|name| name.as_str() == machine.name);
     for machine in listed.iter().filter(are_meant) {
-        session.change_machine(machine.id, MachineChange::Coordinator).await?;
+        let coordinates = MachineChange::Role(AnyRole::Coordinator, RoleDirection::Add);
+        session.change_machine(machine.id, coordinates).await?;
     }
     let mut last = String::new();
     let looked = deadline.until(async || {

@@ -4,9 +4,10 @@
 use std::io::Write;
 use std::time::Duration;
 
-use api::{ListedMachine, MachineChange};
+use api::{ListedMachine, MachineChange, RoleDirection};
 use clap::{Args, Subcommand};
 use cluster::record::{Generations, Standing};
+use cluster::role::AnyRole;
 use model::{ClusterRole, NodeName};
 
 use crate::clock::Deadline;
@@ -205,11 +206,11 @@ async fn change_role(
     context: &Context,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let change = match becomes {
-        ClusterRole::Coordinator => MachineChange::Coordinator,
-        ClusterRole::Node => MachineChange::Node,
+    let direction = match becomes {
+        ClusterRole::Coordinator => RoleDirection::Add,
+        ClusterRole::Node => RoleDirection::Remove,
     };
-    session.change_machine(machine.id, change).await?;
+    session.change_machine(machine.id, MachineChange::Role(AnyRole::Coordinator, direction)).await?;
     if following.wait {
         let (deadline, is_of_etcd) = (Deadline::after(following.timeout), becomes == ClusterRole::Coordinator);
         let has_followed = |machine: &ListedMachine| machine.etcd.is_some() == is_of_etcd;
@@ -231,7 +232,8 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         let deadline = Deadline::after(arguments.timeout);
         if machine.role == ClusterRole::Coordinator {
             let settles = Deadline::after(arguments.timeout.min(SETTLES));
-            while_unsettled(&settles, async || session.change_machine(machine.id, MachineChange::Node).await).await?;
+            let to_node = MachineChange::Role(AnyRole::Coordinator, RoleDirection::Remove);
+            while_unsettled(&settles, async || session.change_machine(machine.id, to_node).await).await?;
         }
         let its_name = its.machine.as_ref();
         until(context, its_name, &mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;

@@ -54,6 +54,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// Context of a machine without an identity, which shows a certificate of this key; requests for its power go to
+    /// the receiver.
     pub(crate) fn new(
         shown: BoardReader,
         children: &Children,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, HandedIn, KeyRequest, LogQuery, MachineChange, OwnerHalf, PublicState, Service, wire};
+use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
 use cluster::record::Owner;
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
@@ -220,8 +220,8 @@ impl api::public_server::Public for Public {
         request: Request<wire::ChangeMachineRequest>,
     ) -> Result<Response<wire::ChangeMachineResponse>, Status> {
         let by = records::owner(&request)?;
-        let (machine, change): (MachineId, MachineChange) = request.into_inner().try_into()?;
-        records::ask(&self.0.reach.records()?, by, change.asks(machine)).await?;
+        let (machine, change) = request.into_inner().try_into()?;
+        records::change(&self.0.reach.records()?, by, machine, change).await?;
         Ok(Response::new(wire::ChangeMachineResponse {}))
     }
 

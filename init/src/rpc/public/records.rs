@@ -1,13 +1,14 @@
 //! Calls of owners about the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides
 //! nothing: `consensus` does.
 
-use api::{Listed, ListedMachine, ListedOwner, ListedTicket, NewTicket};
+use api::{Listed, ListedMachine, ListedOwner, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
 use cluster::denied::Denied;
 use cluster::record::{Machine, Owner, Standing};
 use cluster::request::{self, Asks, Offer};
+use cluster::role::AnyRole;
 use cluster::txn::Granted;
-use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT};
+use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
 
@@ -96,13 +97,19 @@ pub(super) fn owners(records: &Records) -> Result<Listed<ListedOwner>, Status> {
     Ok(records.read(|view, old_since| Listed { old_since, rows: rows(view) })?)
 }
 
-/// A ticket that would give a machine what nothing starts there.
+/// A role that nothing starts or stops on the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a machine that joins runs no Kubernetes yet, only the cluster's first one does; nothing was changed; \
-     issue the ticket without Kubernetes roles"
-)]
-struct NoKubernetes;
+enum NoKubernetes {
+    /// A ticket would give it.
+    #[error(
+        "a machine that joins runs no Kubernetes yet, only the cluster's first one does; nothing was changed; \
+         issue the ticket without Kubernetes roles"
+    )]
+    Ticket,
+    /// A change of a machine would give or take it.
+    #[error("role {0} is not given or taken yet: Kubernetes runs where the cluster was created; nothing was changed")]
+    Change(KubernetesRole),
+}
 
 impl From<NoKubernetes> for Status {
     fn from(error: NoKubernetes) -> Self {
@@ -112,7 +119,19 @@ impl From<NoKubernetes> for Status {
 
 /// Whether machines can be what the ticket makes them.
 fn is_served(offer: &Offer) -> Result<(), NoKubernetes> {
-    if offer.kubernetes.is_empty() { Ok(()) } else { Err(NoKubernetes) }
+    if offer.kubernetes.is_empty() { Ok(()) } else { Err(NoKubernetes::Ticket) }
+}
+
+/// Whether the machine can follow a change.
+const fn is_followed(change: MachineChange) -> Result<(), NoKubernetes> {
+    match change {
+        MachineChange::Role(AnyRole::Kubernetes(role), _) => Err(NoKubernetes::Change(role)),
+        MachineChange::Role(AnyRole::Coordinator, _)
+        | MachineChange::Drain
+        | MachineChange::Remove
+        | MachineChange::RemoveLost
+        | MachineChange::RotateKey => Ok(()),
+    }
 }
 
 /// Issues a ticket; says where its holder has to go.
@@ -124,6 +143,17 @@ pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> R
         id,
         coordinators: records.read(|view, _| coordinators(view.state().machines().map(|(_, machine)| machine)))?,
     })
+}
+
+/// Changes what a machine is to the cluster.
+pub(super) async fn change(
+    records: &Records,
+    by: OwnerPubKey,
+    machine: MachineId,
+    change: MachineChange,
+) -> Result<(), Status> {
+    is_followed(change)?;
+    ask(records, by, change.asks(machine)).await
 }
 
 /// Has the cluster's records say what an owner asks for; nothing comes of it but that.
@@ -170,9 +200,10 @@ fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<Listed<T>>
 
 #[cfg(test)]
 mod tests {
+    use api::RoleDirection;
     use cluster::record::UnixSeconds;
     use keys::endpoint::Endpoint;
-    use model::{ClusterRole, KubernetesRole, TicketPubKey};
+    use model::{ClusterRole, TicketPubKey};
 
     use super::*;
     use crate::consensus::fixture;
@@ -246,8 +277,25 @@ mod tests {
         };
         assert_eq!(is_served(&offer(&[])), Ok(()));
         for role in KubernetesRole::ALL.iter().copied() {
-            assert_eq!(is_served(&offer(&[role])), Err(NoKubernetes), "{role}");
+            assert_eq!(is_served(&offer(&[role])), Err(NoKubernetes::Ticket), "{role}");
         }
-        assert_eq!(Status::from(NoKubernetes).code(), tonic::Code::FailedPrecondition);
+        assert_eq!(Status::from(NoKubernetes::Ticket).code(), tonic::Code::FailedPrecondition);
+    }
+
+    /// Proves: S4
+    #[tokio::test]
+    async fn a_role_that_nothing_starts_is_refused_by_its_name() {
+        let machine = crate::rpc::world::Machine::running();
+        let records = fixture::records(&machine.facts, &[], None);
+        let (by, id) = (OwnerPubKey([1; 32]), MachineId([1; 16]));
+        for direction in [RoleDirection::Add, RoleDirection::Remove] {
+            for role in KubernetesRole::ALL.iter().copied() {
+                let asked = MachineChange::Role(AnyRole::Kubernetes(role), direction);
+                let refused = change(&records, by, id, asked).await.expect_err("nothing starts it");
+                assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+                assert!(refused.message().starts_with(&format!("role {role} is not")), "{refused}");
+            }
+            assert_eq!(is_followed(MachineChange::Role(AnyRole::Coordinator, direction)), Ok(()));
+        }
     }
 }
