@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{self, ConfigError, Tpm};
 use crate::failure::Failure;
-use crate::join::{Admission, Asker};
+use crate::join::{Asker, FittingOffer};
 use crate::seal::Seal;
 use crate::step::Step;
 use crate::wait::{Reason, Wait};
@@ -45,8 +45,8 @@ pub enum Answer {
     Half(ClusterHalf),
     /// The cluster's half: whoever asked for it has judged it.
     FittingHalf(FittingHalf),
-    /// Admission to the cluster of the machine's ticket.
-    Admission(Box<Admission>),
+    /// Offer of the cluster of the machine's ticket: whoever asked for it has judged it.
+    FittingOffer(Box<FittingOffer>),
     /// Where the coordinators are, by the owner's word; also where the version jumps.
     Directory {
         /// As it is passed on.
@@ -73,8 +73,8 @@ pub struct GivenAnswers {
     pub config: Option<Zeroizing<Vec<u8>>>,
     /// A half of the disk's key; counts before any share of the machine's own.
     pub half: Option<FittingHalf>,
-    /// An admission; counts for the machine that asked for it.
-    pub admission: Option<Box<Admission>>,
+    /// An offer to let the machine in; counts for the machine that asked for it.
+    pub offer: Option<Box<FittingOffer>>,
 }
 
 /// An effect that a waiting machine asks of the shell.
@@ -168,12 +168,9 @@ impl<'a> WaitingMachine<'a> {
             (Question::Half(_), Answer::FittingHalf(half)) => {
                 Ok(GivenAnswers { half: Some(half), ..GivenAnswers::default() })
             }
-            // Whether it fits is decided with the attempt that is read again.
-            (Question::Admission(asker), Answer::Admission(admission)) => Ok(GivenAnswers {
-                config: asker.handed_in.clone(),
-                admission: Some(admission),
-                ..GivenAnswers::default()
-            }),
+            (Question::Admission(asker), Answer::FittingOffer(offer)) => {
+                Ok(GivenAnswers { config: asker.handed_in.clone(), offer: Some(offer), ..GivenAnswers::default() })
+            }
             (Question::Admission(asker), Answer::Retry) => {
                 Ok(GivenAnswers { config: asker.handed_in.clone(), ..GivenAnswers::default() })
             }
@@ -183,7 +180,7 @@ impl<'a> WaitingMachine<'a> {
                 Answer::Half(_) | Answer::FittingHalf(_),
             )
             | (Question::Admission(_) | Question::Half(_) | Question::Retry, Answer::Config(_))
-            | (Question::Config(_) | Question::Half(_) | Question::Retry, Answer::Admission(_))
+            | (Question::Config(_) | Question::Half(_) | Question::Retry, Answer::FittingOffer(_))
             | (_, Answer::Directory { .. }) => Err(AnswerError::NotAsked),
         }
     }

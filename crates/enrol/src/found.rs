@@ -45,7 +45,7 @@ use crate::config::{ConfigError, EnrolmentConfig, Intent, Tpm, VerifiedConfig};
 use crate::create::Creation;
 use crate::failure::Failure;
 use crate::files::{Files, Leftover, Leftovers};
-use crate::join::{self, Admission, Asker, JoiningMachine, OfferError};
+use crate::join::{self, Asker, FittingOffer, JoiningMachine, OfferError};
 use crate::keeper::Keeper;
 use crate::making::Site;
 use crate::opening::{Beside, OpenableDisk};
@@ -135,7 +135,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
-    let GivenAnswers { config: handed_in, half: given_half, admission } = given;
+    let GivenAnswers { config: handed_in, half: given_half, offer } = given;
     let decision = match unsealed {
         Unsealed::None if let Some(path) = files.unreadable(File::Seal) => needs_owner(Reason::Unreadable(path)),
         Unsealed::None => {
@@ -144,7 +144,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
         }
         Unsealed::Attempt(begun) => {
             let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
-            enrols((files, handed_in), boot_class, verified, Some((*begun, admission)), &mut reports)
+            enrols((files, handed_in), boot_class, verified, Some((*begun, offer)), &mut reports)
         }
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
@@ -216,7 +216,7 @@ fn enrols(
     (files, handed_in): (&Files, Option<Zeroizing<Vec<u8>>>),
     boot_class: BootClass,
     verified: Result<VerifiedConfig, Wait>,
-    begun: Option<(Begun, Option<Box<Admission>>)>,
+    begun: Option<(Begun, Option<Box<FittingOffer>>)>,
     reports: &mut Vec<Report>,
 ) -> Decision {
     let VerifiedConfig { config, digest } = match verified {
@@ -238,7 +238,7 @@ fn enrols(
             JoiningMachine { site, redeem, begun: None, identity: is_named.then_some(identity), handed_in }
         }
         Some((begun, None)) => JoiningMachine { site, redeem, begun: Some(begun), identity: None, handed_in },
-        Some((begun, Some(admission))) => match (Asker { site, redeem, begun, handed_in }).accept(*admission) {
+        Some((begun, Some(offer))) => match (Asker { site, redeem, begun, handed_in }).accept(*offer) {
             Ok(draft) => return Decision::Admitted(Box::new(draft)),
             Err((asker, why)) => {
                 reports.push(Report::NotAccepted(why));

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  JoiningMachine ──attempt──► PendingAttempt ──perform──► Asker: waits, and asks as often as it takes
-//!   found     TPM, random       WriteAttempt      │ Admission: read and decide again
+//!   found     TPM, random       WriteAttempt      │ AdmissionOffer ──judge──► FittingOffer: read and decide again
 //!                                                 ▼
-//!   found ◄── reads the attempt ◄─────────────── Given ──► Draft ──plan──► Plan ──perform──► …
+//!   found ◄── reads the attempt ◄────────── GivenAnswers ──► Draft ──plan──► Plan ──perform──► …
 //! ```
 //! When it asks: [`pace`]. A cut after the attempt was written resumes as the same machine, so that a ticket of one use is spent on it once.
 
@@ -256,21 +256,21 @@ impl Asker {
         }
     }
 
-    /// Whether an answer fits.
+    /// Judges whether an offer fits.
     ///
     /// # Errors
     /// [`OfferError`] says why it does not.
-    pub fn takes(&self, admission: &Admission) -> Result<(), OfferError> {
-        self.judge(&admission.answer, &admission.issued).map(|_| ())
+    pub fn judge(&self, offer: AdmissionOffer) -> Result<FittingOffer, OfferError> {
+        self.judged(&offer.answer, &offer.issued).map(|_| FittingOffer(offer))
     }
 
-    /// Takes an answer that fits.
+    /// Takes an offer, if it fits the attempt and config that were read since.
     ///
     /// # Errors
     /// [`OfferError`], and the machine that may ask again.
-    pub(crate) fn accept(self, admission: Admission) -> Result<Draft, (Box<Self>, OfferError)> {
-        let Admission { answer, issued } = admission;
-        match self.judge(&answer, &issued) {
+    pub(crate) fn accept(self, offer: FittingOffer) -> Result<Draft, (Box<Self>, OfferError)> {
+        let FittingOffer(AdmissionOffer { answer, issued }) = offer;
+        match self.judged(&answer, &issued) {
             Ok(judged) => {
                 let Self { site, redeem, begun, handed_in: _ } = self;
                 Ok(Draft { site, redeem, attempt: begun.attempt, answer, issued, judged })
@@ -279,7 +279,7 @@ impl Asker {
         }
     }
 
-    fn judge(&self, answer: &Answer, issued: &IssuedCertificates) -> Result<Judged, OfferError> {
+    fn judged(&self, answer: &Answer, issued: &IssuedCertificates) -> Result<Judged, OfferError> {
         let Redeem { owner_pub_key, ticket, level, .. } = &self.redeem;
         let cluster = cluster_id(&issued.ca_spki);
         if sha256(&[&issued.ca_spki]) != ticket.ca_spki || cluster != ticket.cluster {
@@ -321,14 +321,24 @@ struct Judged {
     directory: u64,
 }
 
-/// Admission of a machine: an answer, and what its certificates are for, as the shell verified them.
+/// Offer to let a machine in: an answer, and what its certificates are for, as the shell verified them.
 #[derive(Debug)]
-pub struct Admission {
+pub struct AdmissionOffer {
     /// The answer of a coordinator.
     pub answer: Answer,
     /// Certificates that the answer brought, the machine's for this machine's key.
     pub issued: IssuedCertificates,
 }
+
+/// An offer that fits the machine that judged it. Only [`Asker::judge`] makes one.
+///
+/// ```compile_fail,E0423
+/// fn beside(offer: enrol::join::AdmissionOffer) -> enrol::join::FittingOffer {
+///     enrol::join::FittingOffer(offer) // nobody judged it
+/// }
+/// ```
+#[derive(Debug)]
+pub struct FittingOffer(AdmissionOffer);
 
 /// A machine that was let in and is about to become a member. Only what was asked for is one: [`Asker::accept`].
 #[derive(Debug)]

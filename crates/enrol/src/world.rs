@@ -33,7 +33,7 @@ use crate::failure::Layer;
 use crate::files::Files;
 use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
 use crate::found::{Decision, Findings, Inputs, decide};
-use crate::join::{self, About, Admission, JoiningMachine};
+use crate::join::{self, About, AdmissionOffer, JoiningMachine};
 use crate::keeper::{Keeper, ReleaseError, SealLock};
 use crate::making::{Fresh, IssuedCertificates};
 use crate::member::Membership;
@@ -522,13 +522,13 @@ impl Boot<'_> {
             .collect();
         let Some(mut answers) = answers else { return Err(Ended::Waiting("the ticket is used up".to_owned())) };
         let answer = answers.swap_remove(usize::from(self.attempt % 2));
-        let admission = Admission { answer, issued: issued() };
-        asker.takes(&admission).map_err(|why| Ended::Waiting(why.to_string()))?;
+        let offer = asker.judge(AdmissionOffer { answer, issued: issued() });
+        let offer = offer.map_err(|why| Ended::Waiting(why.to_string()))?;
         let wait = Wait::LetIn(Box::new(asker));
         let again =
             self.world.found_given(answered(&wait, None, asking::Answer::Retry).expect("it asks again")).decision;
         assert!(matches!(again, Decision::Join(_)), "who asks again asks by the same config: {again:?}");
-        let given = answered(&wait, None, asking::Answer::Admission(Box::new(admission))).expect("it is taken");
+        let given = answered(&wait, None, asking::Answer::FittingOffer(Box::new(offer))).expect("it is taken");
         let decision = self.world.found_given(given).decision;
         let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };
         let Ok(fresh) = Fresh::draw(drawn(self.attempt.wrapping_add(7)));

@@ -5,7 +5,7 @@ use api::wire;
 use cluster::record::BadRecord;
 use cluster::redeem::{Answer, MOST_ANSWER_BYTES};
 use enrol::join::pace::Round;
-use enrol::join::{About, Admission, Asker, OfferError};
+use enrol::join::{About, AdmissionOffer, Asker, FittingOffer, OfferError};
 use enrol::making::IssuedCertificates;
 use keys::endpoint::Endpoint;
 use keys::ticket::EXPORTER_LABEL;
@@ -47,13 +47,13 @@ impl Ends for NotLetIn {
 }
 
 /// Asks until a coordinator lets the machine in.
-pub(super) async fn admission(asker: &Asker, board: &Board) -> Admission {
+pub(super) async fn offer(asker: &Asker, board: &Board) -> FittingOffer {
     let coordinators = &asker.ticket().coordinator_public_endpoints;
     ask::first(coordinators, board, SHOWN, async |endpoint| ask(asker, board, endpoint).await).await
 }
 
 /// Asks one coordinator, once.
-async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Admission, NotLetIn> {
+async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<FittingOffer, NotLetIn> {
     let ticket = asker.ticket();
     let asks = Asks { cluster: ticket.cluster, authority: SpkiPin(ticket.ca_spki), key: asker.identity() };
     let session = asks.connect(endpoint).await?;
@@ -63,9 +63,7 @@ async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Admiss
     let bytes = Zeroizing::new(answer.response); // a key is in it
     let answer = Answer::decode(&bytes).map_err(|error| NotLetIn::Answer(endpoint.clone(), error))?;
     let issued = issued(asker, &answer).map_err(|error| NotLetIn::Certificates(endpoint.clone(), error))?;
-    let admission = Admission { answer, issued };
-    asker.takes(&admission).map_err(|why| NotLetIn::NotAccepted(endpoint.clone(), why))?;
-    Ok(admission)
+    asker.judge(AdmissionOffer { answer, issued }).map_err(|why| NotLetIn::NotAccepted(endpoint.clone(), why))
 }
 
 /// Verifies an answer's certificates: they are for the machine's own key, under the ticket's pin.

@@ -86,8 +86,8 @@ impl Questions {
             Question::Admission(asker) => {
                 self.board.key(Some(MachinePubKey(asker.identity().public())));
                 Box::pin(async {
-                    let admission = join::admission(asker, &self.board).await;
-                    self.tell(Answer::Admission(Box::new(admission))).await
+                    let offer = join::offer(asker, &self.board).await;
+                    self.tell(Answer::FittingOffer(Box::new(offer))).await
                 })
             }
             Question::Half(member) => Box::pin(self.ask_for_half(member)),

@@ -57,10 +57,10 @@ fn asker() -> Asker {
     asker_of(World::invited(Level::Authenticated, None).found(), &mut Recorder::default())
 }
 
-fn admission(asker: &Asker) -> Admission {
+fn offer(asker: &Asker) -> AdmissionOffer {
     let request = asker.request(&about(), &EXPORTER);
     let answer = Store::default().redeem(MachinePubKey(asker.identity().public()), &request, &EXPORTER);
-    Admission { answer: answer.expect("one use"), issued: issued() }
+    AdmissionOffer { answer: answer.expect("one use"), issued: issued() }
 }
 
 /// Proves: S4
@@ -133,22 +133,27 @@ fn an_answer_that_does_not_fit_is_refused_by_name() {
     ];
     for (message, edit) in rows {
         let asker = asker();
-        let mut admission = admission(&asker);
-        edit(&mut admission.answer, &mut admission.issued);
-        assert!(asker.takes(&admission).is_err());
-        let (again, why) = asker.accept(admission).map(|_| ()).expect_err(message);
+        let unfit = || {
+            let mut offer = offer(&asker);
+            edit(&mut offer.answer, &mut offer.issued);
+            offer
+        };
+        let judged = asker.judge(unfit()).map(|_| ()).expect_err(message);
+        // As if another machine had judged it: it is judged anew.
+        let offer = FittingOffer(unfit());
+        let (again, why) = asker.accept(offer).map(|_| ()).expect_err(message);
+        assert_eq!(judged, why);
         assert_eq!(model::Chain(&why).to_string(), message);
-        let next = self::admission(&again);
+        let next = again.judge(self::offer(&again)).expect("it fits");
         assert!(again.accept(next).is_ok(), "{message}: the next one may be good");
     }
     let named = Asker { site: Site { node: NodeName::chosen("one").ok(), ..asker().site }, ..asker() };
-    let answer = admission(&named);
-    assert_eq!(named.accept(answer).map(|_| ()).expect_err("a name").1, OfferError::OtherName);
+    assert_eq!(named.judge(offer(&named)).map(|_| ()).expect_err("a name"), OfferError::OtherName);
     let encrypted = asker_of(World::invited(Level::Encrypted, None).found(), &mut Recorder::default());
-    let mut strict = admission(&encrypted);
+    let mut strict = offer(&encrypted);
     strict.answer.desired.level = Level::Authenticated;
     let level = OfferError::Level { found: Level::Encrypted, least: Level::Authenticated };
-    assert_eq!(encrypted.accept(strict).map(|_| ()).expect_err("a level").1, level);
+    assert_eq!(encrypted.judge(strict).map(|_| ()).expect_err("a level"), level);
 }
 
 /// Proves: S4 S7
@@ -156,15 +161,15 @@ fn an_answer_that_does_not_fit_is_refused_by_name() {
 fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
     let mut world = World::invited(Level::Encrypted, None);
     assert_eq!(world.boot(Some(Cut { after: 1, sectors: 0 })), Ended::Cut);
-    let given = |edit: fn(&mut Admission)| {
+    let given = |edit: fn(&mut AdmissionOffer)| {
         let asker = asker_of(world.found(), &mut Recorder::default());
-        let mut admission = admission(&asker);
-        edit(&mut admission);
+        let FittingOffer(mut offer) = asker.judge(offer(&asker)).expect("it fits");
+        edit(&mut offer);
         let wait = Wait::LetIn(Box::new(asker));
         assert_eq!((wait.state(), wait.message().contains("192.0.2.1:7836")), (WaitState::Joining, true));
         let (mut asking, asked) = WaitingMachine::begin(&wait, None);
         let refused = asking.hears(asking::Answer::Config(Zeroizing::default()));
-        let resumed = asking.hears(asking::Answer::Admission(Box::new(admission)));
+        let resumed = asking.hears(asking::Answer::FittingOffer(Box::new(FittingOffer(offer))));
         assert!(matches!(asked, asking::Effect::Ask(asking::Question::Admission(_))), "{asked:?}");
         assert!(matches!(refused, asking::Effect::Report(asking::AnswerError::NotAsked)), "{refused:?}");
         let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
@@ -172,7 +177,7 @@ fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
     };
     let found = world.found_with(given(|_| ()), Ok(None));
     assert!(matches!(found.decision, Decision::Admitted(_)), "{found:?}");
-    let found = world.found_with(given(|admission| admission.issued.ca_spki[30] ^= 1), Ok(None));
+    let found = world.found_with(given(|offer| offer.issued.ca_spki[30] ^= 1), Ok(None));
     assert_eq!(found.reports, [Report::NotAccepted(OfferError::OtherCluster)]);
     assert!(matches!(found.decision, Decision::Join(joining) if joining.resumes()));
     let blank = World::invited(Level::Encrypted, None).found_with(given(|_| ()), Ok(None));
@@ -183,9 +188,9 @@ fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
 fn written(level: Level) -> (Vec<Effect>, Attempt) {
     let mut recorder = Recorder::default();
     let asker = asker_of(World::invited(level, None).found(), &mut recorder);
-    let admission = admission(&asker);
+    let offer = asker.judge(offer(&asker)).expect("it fits");
     let Ok(fresh) = Fresh::draw(drawn(2));
-    let draft = asker.accept(admission).expect("it fits");
+    let draft = asker.accept(offer).expect("it fits");
     let (plan, member) = draft.plan::<Chip>(fresh, None, 1_790_000_000).expect("fits");
     assert_eq!(member.identity.holder.cluster, cluster_id(&ca().spki));
     let _capped = plan.perform(&mut recorder).expect("it is remembered");
