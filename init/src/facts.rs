@@ -12,8 +12,8 @@ use std::sync::Arc;
 use api::{ConditionName, LevelInForce};
 use keys::identity::Identity;
 use model::{
-    Assignment, ClusterId, ColdStart, Halted, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Protection,
-    Settled, Underway, Waiting,
+    Assignment, ClusterId, ColdStart, Halted, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Prefixes,
+    Protection, Settled, Underway, VPN_PREFIX, Waiting,
 };
 use tokio::sync::watch;
 
@@ -33,6 +33,8 @@ pub(crate) struct Now {
     pub(crate) links: Vec<Link>,
     /// Address of the machine in the mesh.
     pub(crate) vpn: Option<Address>,
+    /// Prefixes that its cluster keeps for itself: by the seal, then by the desired state; before, those of a new cluster.
+    pub(crate) prefixes: Prefixes,
     /// How its data is protected; none before the data is open.
     pub(crate) level: Option<LevelInForce>,
     /// Keys that stand between a thief and the data.
@@ -112,6 +114,7 @@ impl Facts {
             assignment: None,
             links: Vec::new(),
             vpn: None,
+            prefixes: Prefixes::of(VPN_PREFIX),
             level: None,
             protection: Protection::None,
             cold_start: None,

@@ -15,7 +15,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use model::{KeptPrefixes, UnfitLink};
+use model::{Prefixes, UnfitLink};
 
 use crate::wire::{self, DhcpMessage, Mac, MessageError, MessageType, Prefix};
 
@@ -43,7 +43,7 @@ pub struct Station {
     /// Spreads waits and transaction ids: it need not be secret, but differ between machines.
     pub seed: u64,
     /// Prefixes of the cluster, which no server may give.
-    pub kept: KeptPrefixes,
+    pub kept: Prefixes,
 }
 
 /// Lease as the server gave it, checked: the address is one a host of this prefix can have, and none of the cluster's.
@@ -175,7 +175,7 @@ pub enum IgnoreReason {
 #[derive(Debug)]
 pub struct Client {
     mac: Mac,
-    kept: KeptPrefixes,
+    kept: Prefixes,
     random: Random,
     /// The address whose lease ended: wanted again (RFC 2131, 4.4.1), since others know the machine by it.
     wanted: Option<Ipv4Addr>,
@@ -499,7 +499,7 @@ impl Client {
 
 impl Lease {
     /// Checks what a server gives; T1 and T2 that make no sense give way to RFC 2131's defaults (§4.4.5).
-    fn of(message: &DhcpMessage, server_id: Ipv4Addr, kept: KeptPrefixes) -> Result<Self, IgnoreReason> {
+    fn of(message: &DhcpMessage, server_id: Ipv4Addr, kept: Prefixes) -> Result<Self, IgnoreReason> {
         let (Some(prefix), Some(seconds)) = (message.prefix, message.lease_time) else {
             return Err(IgnoreReason::Unusable);
         };

@@ -24,8 +24,8 @@ use keys::recovery::{RecoveryPubKey, SecretContext, SecretKind, x25519_public};
 use keys::ticket::Ticket;
 use keys::two_slot::File;
 use model::{
-    ClusterRole, KeptPrefixes, Level, LocalKey, MachineId, NetworkConfig, NodeName, RootHash, SealRoot, Secret,
-    UnfitLink, VpnPrivKey, VpnPubKey,
+    ClusterRole, Level, LocalKey, MachineId, NetworkConfig, NodeName, RootHash, SealRoot, Secret, UnfitLink,
+    VpnPrivKey, VpnPubKey,
 };
 use zeroize::Zeroizing;
 
@@ -299,7 +299,7 @@ impl Asker {
             return Err(OfferError::Coordinator);
         }
         if let NetworkConfig::Static { address, prefix_bits, dns, .. } = &self.site.network {
-            let kept = KeptPrefixes::of(answer.desired.prefixes.vpn);
+            let kept = answer.desired.prefixes;
             kept.judge_link(*address, *prefix_bits)?;
             dns.iter().try_for_each(|resolver| kept.judge_resolver(*resolver))?;
         }

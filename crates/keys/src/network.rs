@@ -11,7 +11,7 @@
 use std::net::Ipv4Addr;
 
 use formats::strict::{Field, Kind, Message, Rule};
-use model::{BadPrefix, Ipv4Prefix, KeptPrefixes, LINK_BITS, NetworkConfig, Prefixes, UnfitLink};
+use model::{BadPrefix, Ipv4Prefix, LINK_BITS, NetworkConfig, Prefixes, UnfitLink};
 
 /// The table of `Network`.
 pub const NETWORK: Message = Message {
@@ -208,7 +208,7 @@ pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Resul
     let vpn = prefix_from_wire(wire).map_err(BadNetwork::VpnPrefix)?;
     judge_prefixes(&Prefixes::of(vpn))?;
     if let NetworkConfig::Static { address, prefix_bits, gateway: _, dns } = network {
-        let kept = KeptPrefixes::of(vpn);
+        let kept = Prefixes::of(vpn);
         kept.judge_link(*address, *prefix_bits)?;
         dns.iter().try_for_each(|resolver| kept.judge_resolver(*resolver))?;
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
+use model::{Ipv4Prefix, MachineId, Prefixes, VpnPubKey};
 
 use crate::answering::{PeerAnswers, SESSION};
 use crate::kernel::{Counters, FoundPeer, KernelState, PeerChange, Route};
@@ -89,7 +89,7 @@ pub struct Overlap {
 #[derive(Debug)]
 pub struct Mesh {
     own: VpnPubKey,
-    kept: KeptPrefixes,
+    kept: Prefixes,
     /// Each in a block of its own: a sorted map keeps half of its places free, and this one's would be the largest.
     wanted: BTreeMap<MachineId, Box<Wanted>>,
     /// Machines by their keys, and below by their prefixes: a change looks up no more than it changes.
@@ -114,7 +114,7 @@ impl Mesh {
     /// Starts the mesh of the machine with this key, in a cluster that keeps these prefixes, whose kernel has what was
     /// `found`: before that is known nobody knows which endpoints are to be left alone.
     #[must_use]
-    pub fn start(own: VpnPubKey, kept: KeptPrefixes, found: KernelState, now: Instant) -> Self {
+    pub fn start(own: VpnPubKey, kept: Prefixes, found: KernelState, now: Instant) -> Self {
         Self {
             own,
             kept,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use model::{Ipv4Prefix, KeptPrefixes, VpnPubKey};
+use model::{Ipv4Prefix, Prefixes, VpnPubKey};
 
 /// Peer of the VPN, as a machine has to know another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Peer {
 /// the VPN, those to loopback, a link or a group never reach another machine, and 240.0.0.0/4 is nobody's (RFC 1112, section
 /// 4). What a single machine knows besides is in [`Surroundings`](crate::surroundings::Surroundings).
 #[must_use]
-pub fn may_be_tried(endpoint: SocketAddrV4, kept: KeptPrefixes) -> bool {
+pub fn may_be_tried(endpoint: SocketAddrV4, kept: Prefixes) -> bool {
     let address = *endpoint.ip();
     let nowhere = address.is_unspecified()
         || address.is_loopback()
@@ -51,7 +51,7 @@ mod tests {
     /// Proves: M6
     #[test]
     fn an_endpoint_of_the_clusters_own_or_of_nobody_is_not_tried() {
-        let tried = |text: &str| may_be_tried(text.parse().expect("an endpoint"), KeptPrefixes::of(VPN_PREFIX));
+        let tried = |text: &str| may_be_tried(text.parse().expect("an endpoint"), Prefixes::of(VPN_PREFIX));
         for good in [
             "192.0.2.1:7838",
             "223.255.255.1:7838",

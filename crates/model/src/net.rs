@@ -24,7 +24,7 @@ pub const POD_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 244, 
 /// Where Kubernetes service addresses come from.
 pub const SERVICE_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 96, 0, 0), bits: 16 };
 
-/// Address ranges that a cluster keeps for itself.
+/// Address ranges that a cluster keeps for itself: nothing around a machine may give out any of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefixes {
     /// Addresses of machines in the VPN.
@@ -40,6 +40,37 @@ impl Prefixes {
     #[must_use]
     pub const fn of(vpn: Ipv4Prefix) -> Self {
         Self { vpn, pods: POD_PREFIX, services: SERVICE_PREFIX }
+    }
+
+    /// Each with what it is for.
+    #[must_use]
+    pub const fn rows(self) -> [(Ipv4Prefix, &'static str); 3] {
+        [(self.vpn, "the VPN"), (self.pods, "pods"), (self.services, "services")]
+    }
+
+    /// Judges a link's address, given by DHCP or by the config. A gateway is a neighbour of that address, so it needs
+    /// no judgement of its own.
+    ///
+    /// # Errors
+    /// [`UnfitLink`] names what is in the way.
+    pub fn judge_link(self, address: Ipv4Addr, bits: u8) -> Result<(), UnfitLink> {
+        let link = Ipv4Prefix::around(address, bits).ok().filter(|link| LINK_BITS.contains(&link.bits));
+        let link = link.ok_or(UnfitLink::Bits { address, bits })?;
+        match self.rows().into_iter().find(|(kept, _)| link.overlaps(*kept)) {
+            Some((kept, what)) => Err(UnfitLink::Overlaps { address, bits, kept, what }),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges a resolver that the network or the config names.
+    ///
+    /// # Errors
+    /// [`UnfitLink::Resolver`] when it is one of the cluster's addresses.
+    pub fn judge_resolver(self, resolver: Ipv4Addr) -> Result<(), UnfitLink> {
+        match self.rows().into_iter().find(|(kept, _)| kept.contains(resolver)) {
+            Some((kept, what)) => Err(UnfitLink::Resolver { resolver, kept, what }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -159,12 +190,6 @@ impl FromStr for Ipv4Prefix {
 /// traffic to one link.
 pub const LINK_BITS: std::ops::RangeInclusive<u8> = 8..=32;
 
-/// The prefixes that a cluster keeps for itself: nothing around the machine may give out any of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeptPrefixes {
-    vpn: Ipv4Prefix,
-}
-
 /// Why a link cannot have an address, or a resolver not be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitLink {
@@ -195,45 +220,6 @@ pub enum UnfitLink {
         /// Use of the cluster's prefix.
         what: &'static str,
     },
-}
-
-impl KeptPrefixes {
-    /// Prefixes of a cluster with this VPN prefix.
-    #[must_use]
-    pub const fn of(vpn: Ipv4Prefix) -> Self {
-        Self { vpn }
-    }
-
-    /// Each with what it is for.
-    #[must_use]
-    pub const fn rows(self) -> [(Ipv4Prefix, &'static str); 3] {
-        [(self.vpn, "the VPN"), (POD_PREFIX, "pods"), (SERVICE_PREFIX, "services")]
-    }
-
-    /// Judges a link's address, given by DHCP or by the config. A gateway is a neighbour of that address, so it needs
-    /// no judgement of its own.
-    ///
-    /// # Errors
-    /// [`UnfitLink`] names what is in the way.
-    pub fn judge_link(self, address: Ipv4Addr, bits: u8) -> Result<(), UnfitLink> {
-        let link = Ipv4Prefix::around(address, bits).ok().filter(|link| LINK_BITS.contains(&link.bits));
-        let link = link.ok_or(UnfitLink::Bits { address, bits })?;
-        match self.rows().into_iter().find(|(kept, _)| link.overlaps(*kept)) {
-            Some((kept, what)) => Err(UnfitLink::Overlaps { address, bits, kept, what }),
-            None => Ok(()),
-        }
-    }
-
-    /// Judges a resolver that the network or the config names.
-    ///
-    /// # Errors
-    /// [`UnfitLink::Resolver`] when it is one of the cluster's addresses.
-    pub fn judge_resolver(self, resolver: Ipv4Addr) -> Result<(), UnfitLink> {
-        match self.rows().into_iter().find(|(kept, _)| kept.contains(resolver)) {
-            Some((kept, what)) => Err(UnfitLink::Resolver { resolver, kept, what }),
-            None => Ok(()),
-        }
-    }
 }
 
 /// How a machine gets its public addresses.
@@ -321,7 +307,7 @@ mod tests {
     /// Proves: A7
     #[test]
     fn a_link_takes_nothing_that_the_cluster_keeps() {
-        let kept = KeptPrefixes::of("10.7.0.0/16".parse().expect("a prefix"));
+        let kept = Prefixes::of("10.7.0.0/16".parse().expect("a prefix"));
         let judged = |text: &str| {
             let (address, bits) = text.split_once('/').expect("an address and bits");
             kept.judge_link(address.parse().expect("an address"), bits.parse().expect("bits"))

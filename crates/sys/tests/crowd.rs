@@ -22,7 +22,7 @@ use cluster::{View, decide};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use mesh::kernel::{self, FoundPeer, KernelState, Route};
 use mesh::{Effect, Event, Mesh};
-use model::{ClusterRole, KeptPrefixes, NodeName, VPN_PREFIX, pod_prefix};
+use model::{ClusterRole, NodeName, Prefixes, VPN_PREFIX, pod_prefix};
 use prost::Message as _;
 use sim::cast;
 
@@ -156,7 +156,7 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let now = testkit::origin();
-        let mesh = Mesh::start(cast::vpn_key(1), KeptPrefixes::of(VPN_PREFIX), KernelState::default(), now);
+        let mesh = Mesh::start(cast::vpn_key(1), Prefixes::of(VPN_PREFIX), KernelState::default(), now);
         Self { known: Known::default(), mesh, now }
     }
 

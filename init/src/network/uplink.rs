@@ -12,7 +12,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use model::{Ipv4Prefix, KeptPrefixes, NetworkConfig};
+use model::{Ipv4Prefix, NetworkConfig, Prefixes};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
@@ -89,8 +89,6 @@ pub(crate) struct Network {
     /// Handle of a netlink socket for links, addresses, routes and rules.
     pub(crate) handle: Handle,
     board: Board,
-    /// The prefixes of VPN, pods and services: no link is given an address of theirs.
-    pub(crate) kept: KeptPrefixes,
     /// Resolvers by link, so that one lease does not wipe another's.
     resolvers: Arc<Mutex<Resolvers>>,
     /// Links that have a carrier.
@@ -102,6 +100,8 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Uplink {
     pub(crate) network: Network,
+    /// Links that the rules name.
+    links: Vec<Link>,
 }
 
 impl Uplink {
@@ -116,9 +116,11 @@ impl Uplink {
         config: &NetworkConfig,
         vpn_prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
-        let network = Network::open(board, KeptPrefixes::of(vpn_prefix))?;
+        let network = Network::open(board)?;
         let links = links().map_err(|error| Error::List("links", error))?;
-        rules::set(&network.handle, vpn_prefix, &links).await?;
+        let prefixes = Prefixes::of(vpn_prefix);
+        board.facts().update(|now| now.prefixes = prefixes);
+        rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
         for link in &links {
@@ -126,20 +128,30 @@ impl Uplink {
         }
         tree.take(vec![carrier::unit(&network, &links)]).await?;
         match config {
-            NetworkConfig::Dhcp => tree.take(dhcp::clients(&network, links)).await?,
+            NetworkConfig::Dhcp => tree.take(dhcp::clients(&network, links.clone())).await?,
             NetworkConfig::Static { address, prefix_bits, gateway, dns } => {
-                if let Some(link) = links.into_iter().next() {
+                if let Some(link) = links.first() {
                     let lease = Lease {
                         address: *address,
                         prefix_bits: *prefix_bits,
                         gateway: *gateway,
                         resolvers: dns.clone(),
                     };
-                    network.configure(&link, &lease).await?;
+                    network.configure(link, &lease).await?;
                 }
             }
         }
-        Ok(Self { network })
+        Ok(Self { network, links })
+    }
+
+    /// Goes by the prefixes of the machine's cluster from now on.
+    ///
+    /// # Errors
+    /// [`Error`] names the step; rules are left that deny no less than before.
+    pub(crate) async fn belong(&self, prefixes: Prefixes) -> Result<(), Error> {
+        rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
+        self.network.board.facts().update(|now| now.prefixes = prefixes);
+        Ok(())
     }
 }
 
@@ -163,11 +175,16 @@ pub(crate) struct Lease {
 }
 
 impl Network {
-    fn open(board: &Board, kept: KeptPrefixes) -> Result<Self, Error> {
+    fn open(board: &Board) -> Result<Self, Error> {
         let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
         let carrying = tasks::spawn(connection);
         let (board, carriers) = (board.clone(), watch::Sender::default());
-        Ok(Self { handle, board, kept, resolvers: Arc::default(), carriers, _carrying: Arc::new(carrying) })
+        Ok(Self { handle, board, resolvers: Arc::default(), carriers, _carrying: Arc::new(carrying) })
+    }
+
+    /// The prefixes of VPN, pods and services: no link is given an address of theirs.
+    pub(crate) fn prefixes(&self) -> Prefixes {
+        self.board.facts().read(|now| now.prefixes)
     }
 
     /// The addresses that links have, each with its prefix.
@@ -271,7 +288,7 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
 #[cfg(test)]
 impl Network {
     /// A network whose kernel answers nothing.
-    fn of_a_dead_kernel(kept: KeptPrefixes) -> Self {
+    fn of_a_dead_kernel() -> Self {
         let (_dropped, handle, _multicast) = rtnetlink::new_connection().expect("a routing socket");
         let (profile, root_hash) = (api::Profile::Release, model::RootHash([3; 32]));
         let boot = crate::machine::kernel::Boot {
@@ -282,7 +299,7 @@ impl Network {
         };
         let carrying = Arc::new(tasks::spawn(std::future::ready(())));
         let (board, _reader) = Board::new(crate::facts::Facts::new(boot).0);
-        Self { handle, board, kept, resolvers: Arc::default(), carriers: watch::Sender::default(), _carrying: carrying }
+        Self { handle, board, resolvers: Arc::default(), carriers: watch::Sender::default(), _carrying: carrying }
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use door::{Guest, NewPlace, Place, SettleError, Visit};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use model::{Caller, POD_PREFIX};
+use model::{Caller, Ipv4Prefix};
 use pki::client_auth::Who;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -83,7 +83,7 @@ impl Port {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        if is_a_pods(peer.ip()) {
+        if is_a_pods(peer.ip(), self.guarded.facts().read(|now| now.prefixes.pods)) {
             self.guarded.audit.connection(peer.ip(), "a pod's address");
             return;
         }
@@ -124,9 +124,9 @@ impl Port {
 
 /// Whether it is one of the many addresses that a machine has for its pods. WireGuard lets a peer send from these and from its own
 /// in the VPN: by the latter alone it is one source. No pod has a reason to call a machine.
-fn is_a_pods(source: IpAddr) -> bool {
+fn is_a_pods(source: IpAddr, pods: Ipv4Prefix) -> bool {
     match source.to_canonical() {
-        IpAddr::V4(source) => POD_PREFIX.contains(source),
+        IpAddr::V4(source) => pods.contains(source),
         IpAddr::V6(_) => false,
     }
 }

@@ -7,7 +7,7 @@ use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, 
 use dhcp::server::{Config, InvalidConfig, Server};
 use dhcp::wire::{DhcpMessage, MessageType};
 use dhcp::{Mac, Prefix};
-use model::{Ipv4Prefix, KeptPrefixes, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
+use model::{Ipv4Prefix, POD_PREFIX, Prefixes, SERVICE_PREFIX, UnfitLink};
 
 mod asking;
 mod servers;
@@ -42,7 +42,7 @@ fn vpn() -> Ipv4Prefix {
 }
 
 fn client(mac: Mac, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Client {
-    Client::start(Station { mac, seed, kept: KeptPrefixes::of(vpn()) }, now, out)
+    Client::start(Station { mac, seed, kept: Prefixes::of(vpn()) }, now, out)
 }
 
 /// Client that a test drives by hand, in virtual time.
@@ -287,7 +287,7 @@ fn a_client_that_starts_again_goes_on_with_what_the_link_holds() {
     let resume = |after: u64| {
         let now = desk.now + Duration::from_secs(after);
         let mut out = Vec::new();
-        let station = Station { mac: mac(1), seed: 8, kept: KeptPrefixes::of(vpn()) };
+        let station = Station { mac: mac(1), seed: 8, kept: Prefixes::of(vpn()) };
         (Client::resume(station, held.clone(), now, &mut out), out)
     };
     let (client, out) = resume(10);

@@ -127,7 +127,7 @@ impl Link {
     /// The client's shell failed and starts again: of the lease there is what was configured, of the client nothing.
     fn restart(&mut self, index: usize, seed: u64) {
         let mut out = Vec::new();
-        let station = Station { mac: station(index), seed, kept: KeptPrefixes::of(vpn()) };
+        let station = Station { mac: station(index), seed, kept: Prefixes::of(vpn()) };
         self.clients[index] = match self.configured[index].clone() {
             Some(held) => Client::resume(station, held, self.now, &mut out),
             None => Client::start(station, self.now, &mut out),

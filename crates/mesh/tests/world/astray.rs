@@ -196,7 +196,7 @@ fn nothing_near_the_machine_is_tried() {
     // From the start.
     let mut kernel = KernelState { surroundings: surroundings(), ..KernelState::default() };
     kernel.uplinks.clone_from(&world.kernel.uplinks);
-    world.mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), kernel.clone(), world.now);
+    world.mesh = Mesh::start(OWN, Prefixes::of(VPN_PREFIX), kernel.clone(), world.now);
     world.kernel = kernel;
     world.said();
     world.peers(&named(&near));

@@ -11,7 +11,7 @@ use mesh::kernel::{Counters, FoundPeer, KernelState, PeerChange, Route, UplinkRo
 use mesh::peer::Peer;
 use mesh::surroundings::Surroundings;
 use mesh::{Echo, Effect, Event, Mesh};
-use model::{Ipv4Prefix, KeptPrefixes, MachineId, VPN_PREFIX, VpnPubKey, pod_prefix};
+use model::{Ipv4Prefix, MachineId, Prefixes, VPN_PREFIX, VpnPubKey, pod_prefix};
 use proptest::prelude::*;
 
 mod astray;
@@ -72,7 +72,7 @@ impl World {
         let everything = Ipv4Prefix::new(Ipv4Addr::UNSPECIFIED, 0).expect("a prefix");
         let route = |link: u32| UplinkRoute { to: everything, metric: 100 + link, way: way(link) };
         let mut world = Self {
-            mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), KernelState::default(), now),
+            mesh: Mesh::start(OWN, Prefixes::of(VPN_PREFIX), KernelState::default(), now),
             kernel: KernelState::default(),
             began: now,
             now,

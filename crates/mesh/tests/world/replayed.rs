@@ -93,7 +93,7 @@ fn a_mesh_that_begins_anew_has_heard_nobody() {
     world.pass(60);
     world.answers.clear();
     world.wanted.clear();
-    world.mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), world.kernel.clone(), world.now);
+    world.mesh = Mesh::start(OWN, Prefixes::of(VPN_PREFIX), world.kernel.clone(), world.now);
     world.peers(&peers);
     world.pass(10);
     assert_eq!(world.last_heard(), None);

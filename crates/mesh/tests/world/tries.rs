@@ -79,7 +79,7 @@ fn what_is_said_of_a_peer_otherwise_begins_no_other_try() {
     world.changed(&[(1, Some(peer(1, 1, Some(1), &[HOME, OTHER])))]);
     assert_eq!(world.endpoint(1), Some(at(OTHER)), "it has pods now");
     // A mesh that begins anew does not know why it is there.
-    world.mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), world.kernel.clone(), world.now);
+    world.mesh = Mesh::start(OWN, Prefixes::of(VPN_PREFIX), world.kernel.clone(), world.now);
     world.peers(&[(1, peer(1, 1, Some(1), &[HOME, OTHER]))]);
     assert_eq!(world.endpoint(1), Some(at(HOME)));
 }
@@ -103,7 +103,7 @@ fn what_is_asked_for_between_two_looks_is_taken_for_done() {
 #[test]
 fn the_kernel_is_looked_at_once_until_it_was_seen() {
     let now = testkit::origin();
-    let mut mesh = Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), KernelState::default(), now);
+    let mut mesh = Mesh::start(OWN, Prefixes::of(VPN_PREFIX), KernelState::default(), now);
     let mut told = |event| {
         let mut effects = Vec::new();
         mesh.handle(event, now, &mut effects);

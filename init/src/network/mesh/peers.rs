@@ -11,7 +11,7 @@ use cluster::state::StateVersion;
 use mesh::kernel::{KernelState, PeerChange, Route, UplinkRoute, Way};
 use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
-use model::{Ipv4Prefix, MachineId, POD_PREFIX, VpnPubKey};
+use model::{Ipv4Prefix, MachineId, VpnPubKey};
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
@@ -149,7 +149,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill)
             None => drop(told.changed().await),
         }
     };
-    let mut decides = mesh::Mesh::start(mesh.own, mesh.network.kept, look(&mesh).await?, clock::now());
+    let mut decides = mesh::Mesh::start(mesh.own, mesh.network.prefixes(), look(&mesh).await?, clock::now());
     loop {
         decides.handle(event, clock::now(), &mut effects);
         let mut due = VecDeque::from(std::mem::take(&mut effects));
@@ -272,16 +272,24 @@ async fn look(mesh: &Mesh) -> Result<KernelState, Error> {
     let resolvers = mesh.network.resolvers().into_iter().collect();
     let surroundings = Surroundings { links, resolvers, ..Surroundings::default() };
     let mut found = KernelState { peers, surroundings, ..KernelState::default() };
+    let own = Own { index: mesh.index, pods: mesh.network.prefixes().pods };
     let mut all = mesh.network.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
     while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
-        take(&route.map_err(Error::Routes)?, mesh.index, &mut found);
+        take(&route.map_err(Error::Routes)?, own, &mut found);
     }
     Ok(found)
 }
 
-fn take(route: &RouteMessage, index: u32, found: &mut KernelState) {
-    found.routes.extend(ours(route, index));
-    let Some(used @ UplinkRoute { to, way, .. }) = by_an_uplink(route, index) else { return };
+/// Interface of the mesh, and where the cluster's pods are: routes of the mesh are told by both.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    index: u32,
+    pods: Ipv4Prefix,
+}
+
+fn take(route: &RouteMessage, own: Own, found: &mut KernelState) {
+    found.routes.extend(ours(route, own));
+    let Some(used @ UplinkRoute { to, way, .. }) = by_an_uplink(route, own.index) else { return };
     found.surroundings.gateways.extend(way.gateway);
     if route.header.protocol == DETOUR {
         found.detours.insert(to.address(), way);
@@ -312,7 +320,7 @@ fn by_an_uplink(route: &RouteMessage, index: u32) -> Option<UplinkRoute> {
 }
 
 /// Prefix and path limit of a route that is the mesh's: to pods, or to one peer. None for any other.
-fn ours(route: &RouteMessage, index: u32) -> Option<(Ipv4Prefix, Option<u16>)> {
+fn ours(route: &RouteMessage, Own { index, pods }: Own) -> Option<(Ipv4Prefix, Option<u16>)> {
     let leads = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(oif) if *oif == index);
     let address = route.attributes.iter().find_map(|attribute| {
         let RouteAttribute::Destination(RouteAddress::Inet(address)) = attribute else { return None };
@@ -328,7 +336,7 @@ fn ours(route: &RouteMessage, index: u32) -> Option<(Ipv4Prefix, Option<u16>)> {
     });
     // One that is no size of a packet is none of ours, and is put right.
     let limit = limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX));
-    (POD_PREFIX.contains(address) || to.bits() == 32).then_some((to, limit))
+    (pods.contains(address) || to.bits() == 32).then_some((to, limit))
 }
 
 #[cfg(test)]
@@ -393,8 +401,12 @@ mod tests {
     fn only_routes_of_the_interface_to_pods_or_peers_are_the_meshs() {
         let prefix = |text: &str| text.parse::<Ipv4Prefix>().expect("a prefix");
         let (pods, peer) = (prefix("10.244.7.0/24"), prefix("10.118.0.9/32"));
+        let ours = |route: &RouteMessage, index| ours(route, Own { index, pods: prefix("10.244.0.0/16") });
         assert_eq!(ours(&route(pods, None, 5), 5), Some((pods, None)));
         assert_eq!(ours(&route(pods, None, 6), 5), None, "the bridge of this machine's own pods");
+        let others = Own { index: 5, pods: prefix("10.32.0.0/16") };
+        assert_eq!(super::ours(&route(pods, None, 5), others), None, "in a cluster whose pods are elsewhere");
+        assert!(super::ours(&route(prefix("10.32.7.0/24"), None, 5), others).is_some());
         assert_eq!(ours(&route(peer, Some(1328), 5), 5), Some((peer, Some(1328))));
         assert_eq!(ours(&route(prefix("10.118.0.0/16"), None, 5), 5), None, "the VPN's, which the address brought");
         let mut own = route(peer, None, 5);
@@ -432,11 +444,12 @@ mod tests {
         let gateway = Ipv4Addr::new(192, 0, 2, 1);
         let usual = RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).output_interface(2);
         let mut usual = usual.priority(102).build();
+        let own = Own { index: 5, pods: "10.244.0.0/16".parse().expect("a prefix") };
         let mut found = KernelState::default();
-        take(&usual, 5, &mut found);
+        take(&usual, own, &mut found);
         usual.header.flags |= RouteFlags::Linkdown;
         let mut lost = KernelState::default();
-        take(&usual, 5, &mut lost);
+        take(&usual, own, &mut lost);
         assert_eq!((found.uplinks.len(), lost.uplinks.len()), (1, 0));
         for found in [found, lost] {
             assert!(found.surroundings.include(gateway));

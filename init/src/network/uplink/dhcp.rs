@@ -69,7 +69,7 @@ async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
     let mac = Mac(link.mac);
     let mut effects = Vec::new();
     // Seeds must differ between machines, not be secret: std's hasher keys are random per process.
-    let station = Station { mac, seed: RandomState::new().hash_one(link.mac), kept: network.kept };
+    let station = Station { mac, seed: RandomState::new().hash_one(link.mac), kept: network.prefixes() };
     let mut client = match leased.held() {
         Some(held) => Client::resume(station, held, clock::now(), &mut effects),
         None => Client::start(station, clock::now(), &mut effects),
@@ -206,14 +206,14 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use dhcp::client::Term;
-    use model::{KeptPrefixes, UnfitLink};
+    use model::UnfitLink;
 
     use super::*;
 
     #[tokio::test]
     async fn a_link_whose_address_may_be_there_is_not_forgotten() {
         let link = Link { name: "none".into(), index: 7, mac: [2; 6] };
-        let network = Network::of_a_dead_kernel(KeptPrefixes::of(model::VPN_PREFIX));
+        let network = Network::of_a_dead_kernel();
         let leased = LeasedLink { network, link, held: Mutex::default() };
         let lease = dhcp::client::Lease {
             address: Ipv4Addr::new(192, 0, 2, 7),

@@ -9,9 +9,11 @@
 //! came from. For one that is passed on the kernel asks the second as if the answer came in by the link that the packet
 //! leaves by, so what may go from here to there must be allowed from there to here.
 
-use model::{Ipv4Prefix, POD_PREFIX};
+use std::net::Ipv4Addr;
+
+use model::{Ipv4Prefix, Prefixes};
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::route::RouteType;
+use rtnetlink::packet_route::route::{RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
@@ -21,7 +23,22 @@ const TABLE_LOCAL: u8 = 255;
 const TABLE_MAIN: u8 = 254;
 
 /// The rule that denies whatever no other one allows.
-const LAST: u32 = 18;
+const DENIES: Rule<'_> = Rule {
+    priority: 18,
+    from: None,
+    to: None,
+    action: Action::Blackhole,
+    because: "the machine is no router: neither between uplinks, nor from wg0, nor for pods",
+};
+
+/// The kernel's own rule before all others.
+const KERNELS: Rule<'_> = Rule {
+    priority: 0,
+    from: None,
+    to: None,
+    action: Action::Lookup(TABLE_LOCAL),
+    because: "everybody looks up local first",
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
@@ -44,10 +61,10 @@ struct Rule<'a> {
 }
 
 /// The rules, in the order in which they are asked.
-fn table<'a>(vpn: Ipv4Prefix, uplinks: impl IntoIterator<Item = &'a str>) -> Vec<Rule<'a>> {
+fn table<'a>(prefixes: Prefixes, uplinks: impl IntoIterator<Item = &'a str>) -> Vec<Rule<'a>> {
     use Action::{Blackhole, Lookup, Unreachable};
     let row = |priority, from, to, action, because| Rule { priority, from, to, action, because };
-    let pods = Some(POD_PREFIX);
+    let (vpn, pods) = (prefixes.vpn, Some(prefixes.pods));
     let mut rules = vec![
         row(10, Some("lo"), None, Lookup(TABLE_LOCAL), "own packets reach own addresses"),
         row(11, Some("wg0"), None, Lookup(TABLE_LOCAL), "members reach the VPN address"),
@@ -60,64 +77,88 @@ fn table<'a>(vpn: Ipv4Prefix, uplinks: impl IntoIterator<Item = &'a str>) -> Vec
     rules.extend([
         row(16, None, None, Lookup(TABLE_LOCAL), "all reach public addresses, and pods their gateway"),
         row(17, None, pods, Lookup(TABLE_MAIN), "pods and members reach pods: the one thing that is passed on"),
-        row(
-            LAST,
-            None,
-            None,
-            Blackhole,
-            "the machine is no router: neither between uplinks, nor from wg0, nor for pods",
-        ),
+        DENIES,
     ]);
     rules
 }
 
 /// Sets the rules, before the first of `uplinks` goes up.
-pub(super) async fn set(handle: &Handle, vpn: Ipv4Prefix, uplinks: &[Link]) -> Result<(), Error> {
-    no_pod(handle).await?;
-    for rule in table(vpn, uplinks.iter().map(|link| link.name.as_str())) {
+pub(super) async fn set(handle: &Handle, prefixes: Prefixes, uplinks: &[Link]) -> Result<(), Error> {
+    handle.route().add(no_pod(prefixes)).execute().await.map_err(Error::NoPod)?;
+    for rule in table(prefixes, names(uplinks)) {
         tracing::debug!(?rule, "routing rule");
         add(handle, rule).await?;
     }
-    delete(handle, 0, RuleAction::ToTable, TABLE_LOCAL).await
+    delete(handle, KERNELS).await
+}
+
+/// Replaces what names prefixes of before by what names those of after: the new is set first, so that nothing is open meanwhile.
+pub(super) async fn change(
+    handle: &Handle,
+    (before, after): (Prefixes, Prefixes),
+    uplinks: &[Link],
+) -> Result<(), Error> {
+    let (old, new) = (table(before, names(uplinks)), table(after, names(uplinks)));
+    if before.pods != after.pods {
+        handle.route().add(no_pod(after)).execute().await.map_err(Error::NoPod)?;
+    }
+    for rule in new.iter().filter(|rule| !old.contains(rule)) {
+        tracing::debug!(?rule, "routing rule of the cluster's own prefixes");
+        add(handle, *rule).await?;
+    }
+    for rule in old.iter().filter(|rule| !new.contains(rule)) {
+        delete(handle, *rule).await?;
+    }
+    if before.pods != after.pods {
+        handle.route().del(no_pod(before)).execute().await.map_err(Error::NoPod)?;
+    }
+    Ok(())
+}
+
+fn names(uplinks: &[Link]) -> impl Iterator<Item = &str> {
+    uplinks.iter().map(|link| link.name.as_str())
 }
 
 /// Deletes the last rule; see [`super::route_for_strangers`].
 pub(super) async fn unset_last(handle: &Handle) -> Result<(), Error> {
-    delete(handle, LAST, RuleAction::Blackhole, 0).await
+    delete(handle, DENIES).await
 }
 
-async fn delete(handle: &Handle, priority: u32, action: RuleAction, table: u8) -> Result<(), Error> {
-    let mut rule = RuleMessage::default();
-    rule.header.family = AddressFamily::Inet;
-    rule.header.action = action;
-    rule.header.table = table;
-    rule.attributes.push(RuleAttribute::Priority(priority));
-    handle.rule().del(rule).execute().await.map_err(|error| Error::Rule(priority, error))
+async fn add(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
+    let mut request = handle.rule().add();
+    *request.message_mut() = rule.message();
+    request.execute().await.map_err(|error| Error::Rule(rule.priority, error))
+}
+
+async fn delete(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
+    handle.rule().del(rule.message()).execute().await.map_err(|error| Error::Rule(rule.priority, error))
 }
 
 /// Makes packets to pods that are not there unreachable. Without this they would take the default route, out of an
 /// uplink, where anybody may answer in the pod's place.
-async fn no_pod(handle: &Handle) -> Result<(), Error> {
-    let route = RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-        .destination_prefix(POD_PREFIX.address(), POD_PREFIX.bits())
-        .kind(RouteType::Unreachable);
-    handle.route().add(route.build()).execute().await.map_err(Error::NoPod)
+fn no_pod(Prefixes { pods, .. }: Prefixes) -> RouteMessage {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(pods.address(), pods.bits());
+    route.kind(RouteType::Unreachable).build()
 }
 
-async fn add(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
-    let mut request = handle.rule().add().v4().priority(rule.priority);
-    request = match rule.action {
-        Action::Lookup(table) => request.table_id(table.into()).action(RuleAction::ToTable),
-        Action::Blackhole => request.table_id(0).action(RuleAction::Blackhole),
-        Action::Unreachable => request.table_id(0).action(RuleAction::Unreachable),
-    };
-    if let Some(link) = rule.from {
-        request = request.input_interface(link);
+impl Rule<'_> {
+    /// The rule as the kernel is told it: to add it, or to find the one to delete.
+    fn message(&self) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        (message.header.action, message.header.table) = match self.action {
+            Action::Lookup(table) => (RuleAction::ToTable, table),
+            Action::Blackhole => (RuleAction::Blackhole, 0),
+            Action::Unreachable => (RuleAction::Unreachable, 0),
+        };
+        message.attributes.push(RuleAttribute::Priority(self.priority));
+        message.attributes.extend(self.from.map(|link| RuleAttribute::Iifname(link.to_owned())));
+        if let Some(prefix) = self.to {
+            message.header.dst_len = prefix.bits();
+            message.attributes.push(RuleAttribute::Destination(prefix.address().into()));
+        }
+        message
     }
-    if let Some(prefix) = rule.to {
-        request = request.destination_prefix(prefix.address(), prefix.bits());
-    }
-    request.execute().await.map_err(|error| Error::Rule(rule.priority, error))
 }
 
 #[cfg(test)]

@@ -74,6 +74,13 @@ async fn whoever_calls_from_a_pods_address_is_not_let_in() {
             about(0, borne(&mut theirs).await);
         }
     }
+    let mut elsewhere = World::new();
+    let pods = "10.32.0.0/16".parse().expect("a prefix");
+    elsewhere.machine.facts.update(|now| now.prefixes.pods = pods);
+    for (source, held) in [([10, 32, 3, 7], 0), ([10, 244, 3, 7], 1)] {
+        elsewhere.port.enter(&mut elsewhere.connections, duplex(64 << 10).0, SocketAddr::from((source, 9)));
+        assert_eq!(elsewhere.held(), held, "{source:?}");
+    }
 }
 
 /// The machine answers a ping.

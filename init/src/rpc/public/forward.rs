@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::Target;
-use model::{KeptPrefixes, MachineId, OwnerPubKey, PUBLIC_API_PORT};
+use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
@@ -93,11 +93,10 @@ pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Targe
 
 /// Only at an address that is neither this machine's nor kept by the cluster, and that one machine can have; and only there.
 fn outside(context: &Context, address: Ipv4Addr) -> Result<SocketAddr, Status> {
-    let (own, vpn) = context.facts.read(|now| {
+    let (own, kept) = context.facts.read(|now| {
         let own = now.links.iter().any(|link| link.address.ip == address);
-        (own, now.vpn.map(|vpn| vpn.prefix))
+        (own, now.vpn.is_none() || now.prefixes.rows().iter().any(|(kept, _)| kept.contains(address)))
     });
-    let kept = vpn.is_none_or(|vpn| KeptPrefixes::of(vpn).rows().iter().any(|(kept, _)| kept.contains(address)));
     let nobodys = address.is_loopback()
         || address.is_link_local()
         || address.is_multicast()

@@ -1,9 +1,7 @@
 //! The rules as the kernel follows them (`fib_rules_lookup`, `fib_validate_source`), over the routes of a machine with two
 //! uplinks, the mesh and two pods. Cases on machines show that the kernel does; here is every way there is.
 
-use std::net::Ipv4Addr;
-
-use model::VPN_PREFIX;
+use model::{POD_PREFIX, VPN_PREFIX};
 
 use super::*;
 
@@ -88,7 +86,7 @@ fn way(rules: &[Rule<'_>], link: &'static str, source: &str, to: &str) -> End {
 }
 
 fn rules() -> Vec<Rule<'static>> {
-    table(VPN_PREFIX, UPLINKS)
+    table(Prefixes::of(VPN_PREFIX), UPLINKS)
 }
 
 /// Proves: A7
@@ -155,13 +153,40 @@ fn every_way_through_the_machine_ends_where_it_should() {
 #[test]
 fn the_last_rule_is_for_everything_and_denies() {
     for uplinks in [&[][..], &UPLINKS[..]] {
-        let rules = table(VPN_PREFIX, uplinks.iter().copied());
+        let rules = table(Prefixes::of(VPN_PREFIX), uplinks.iter().copied());
         let last = rules.last().expect("there are rules");
         assert_eq!((last.from, last.to, last.action), (None, None, Action::Blackhole));
         assert!(rules.is_sorted_by_key(|rule| rule.priority), "the kernel asks them in this order");
         let denied = rules.iter().filter(|rule| rule.to == Some(POD_PREFIX) && rule.action == Action::Blackhole);
         assert_eq!(denied.filter_map(|rule| rule.from).collect::<Vec<_>>(), uplinks);
     }
+}
+
+/// Proves: A7
+#[test]
+fn rules_go_by_the_prefixes_of_the_cluster() {
+    let [vpn, pods] = ["10.7.0.0/16", "10.32.0.0/16"].map(|text| text.parse::<Ipv4Prefix>().expect("a prefix"));
+    let cluster = Prefixes { vpn, pods, ..Prefixes::of(VPN_PREFIX) };
+    let (before, after) = (rules(), table(cluster, UPLINKS));
+    let but_prefixes = |rules: &[Rule<'static>]| {
+        let name = |rule: &Rule<'static>| (rule.priority, rule.from, rule.to.is_some(), rule.action);
+        rules.iter().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(but_prefixes(&before), but_prefixes(&after));
+    let named: Vec<_> = after.iter().filter_map(|rule| rule.to).collect();
+    assert_eq!(named, [vpn, pods, pods, pods]);
+    // What changes is found in the kernel by all that it says: nothing else is deleted.
+    let messages = before.iter().chain(&after).map(Rule::message);
+    let told: Vec<_> = messages.map(|message| (message.header.dst_len, message.attributes)).collect();
+    let changed = before.iter().filter(|rule| !after.contains(rule)).map(Rule::message);
+    for message in changed {
+        let same = told.iter().filter(|told| **told == (message.header.dst_len, message.attributes.clone()));
+        assert_eq!(same.count(), 1, "{message:?}");
+    }
+    let [denies, unreachable] = [14, 13].map(|priority| before.iter().find(|rule| rule.priority == priority));
+    let header = |rule: Option<&Rule<'_>>| rule.map(|rule| rule.message().header).expect("there is one");
+    assert_eq!((header(denies).action, header(denies).dst_len), (RuleAction::Blackhole, 16));
+    assert_eq!((header(unreachable).action, header(unreachable).dst_len), (RuleAction::Unreachable, 0));
 }
 
 /// The same priority twice is two rules; a rule that drops what an earlier one lets pass says why it is there.
