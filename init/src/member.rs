@@ -144,7 +144,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
                 Some(event) => event,
                 None => continue,
             },
-            () = performer.context().recovers.notified() => Event::Recover,
+            () = performer.context().reach.recovers.notified() => Event::Recover,
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
         life.handle(event, clock::now(), &mut out);

@@ -172,7 +172,7 @@ pub(crate) async fn halted(machine: &mut Machine, fatal: Fatal) -> Result<Infall
         Remedy::Owner => (Halted::needs_owner(), None),
     };
     machine.board.halted(&halted, &fatal.to_string());
-    machine.api.context.coordinate(None);
+    machine.api.context.reach.coordinate(None);
     machine.close(PowerRequest::Reboot).await;
     let how = tokio::select! {
         how = machine.asked() => how?,

@@ -260,8 +260,8 @@ impl Performer {
         let role = match face {
             Face::Coordinator => {
                 let runs = lock::even_if_poisoned(runs).clone().ok_or(Error::Idle)?;
-                context.coordinate(running.borrow().clone());
-                context.ways.exchange.opens(&member.shares);
+                context.reach.coordinate(running.borrow().clone());
+                context.entrance.ways.exchange.opens(&member.shares);
                 board.facts().update(|now| now.assignment = Some(runs.assignment));
                 shows.send_replace(runs.identity);
                 tracing::info!("this machine is a coordinator");
@@ -270,8 +270,8 @@ impl Performer {
             Face::Leaving => None,
             Face::Node => Some(desired.borrow().assignment.clone().as_node()),
         };
-        context.coordinate(None);
-        context.ways.exchange.over();
+        context.reach.coordinate(None);
+        context.entrance.ways.exchange.over();
         shows.send_if_modified(|shown| {
             !Arc::ptr_eq(&std::mem::replace(shown, member.identity.clone()), &member.identity)
         });

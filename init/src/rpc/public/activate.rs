@@ -12,12 +12,12 @@ use crate::rpc::session::Origin;
 
 /// Proof for `ProveCode` that this machine knows the code.
 pub(super) fn prove(context: &Context, origin: &Origin) -> Result<activation::Proof, Status> {
-    context.ways.activation.proof(&connection(context, origin)).map_err(|why| refused(&why))
+    context.entrance.ways.activation.proof(&connection(context, origin)).map_err(|why| refused(&why))
 }
 
 /// Hands the config in; the machine goes on with it.
 pub(super) async fn activate(context: &Context, origin: &Origin, handed_in: HandedIn) -> Result<(), Status> {
-    let done = context.ways.activation.hand_in(&connection(context, origin), &origin.tries, handed_in).await;
+    let done = context.entrance.ways.activation.hand_in(&connection(context, origin), &origin.tries, handed_in).await;
     done.map_err(|why| refused(&why))?;
     tracing::info!(from = %origin.peer, "activated from outside");
     Ok(())

@@ -41,13 +41,9 @@ pub(crate) struct GoingDown;
 pub(crate) struct Context {
     /// Facts by which calls are decided.
     pub(super) facts: Facts,
-    /// How others get to a machine that waits.
-    pub(crate) ways: Ways,
     pub(crate) entrance: Entrance,
     pub(crate) reach: Reach,
     pub(crate) panel: Panel,
-    /// Told when the owner has noted that the cluster is to be recovered with this machine.
-    pub(crate) recovers: Notify,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
 }
@@ -65,20 +61,13 @@ impl Context {
         let (power, asked) = mpsc::channel(1);
         let context = Self {
             facts: shown.board().facts().clone(),
-            ways,
-            entrance: Entrance { nameless, claim: Mutex::new(Claimable::NotYet), claimed: Notify::new() },
+            entrance: Entrance { ways, nameless, claim: Mutex::new(Claimable::NotYet), claimed: Notify::new() },
             reach: Reach::default(),
             panel: Panel { shown, children: children.clone(), trees: Mutex::default() },
-            recovers: Notify::new(),
             power,
             broken: watch::Sender::new(None),
         };
         (Arc::new(context), asked)
-    }
-
-    /// The machine coordinates: these are the cluster's records. None: it does so no longer.
-    pub(crate) fn coordinate(&self, records: Option<Records>) {
-        self.reach.records.send_replace(records);
     }
 
     /// Has a part of PID 1 panic.
@@ -102,9 +91,10 @@ impl Context {
     }
 }
 
-/// First contact: how the owner gets to a machine whose name is not known yet.
+/// Ways to a machine that waits, and of its owner to one whose name is not known yet.
 #[derive(Debug)]
 pub(crate) struct Entrance {
+    pub(crate) ways: Ways,
     /// Pin of the certificate that is shown to callers who do not name the machine.
     pub(super) nameless: SpkiPin,
     claim: Mutex<Claimable>,
@@ -140,6 +130,8 @@ pub(crate) struct Reach {
     pub(super) forwards: Arc<Forwards>,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
+    /// Told when the owner has noted that the cluster is to be recovered with this machine.
+    pub(crate) recovers: Notify,
 }
 
 impl Default for Reach {
@@ -150,6 +142,7 @@ impl Default for Reach {
             peers: OnceLock::new(),
             forwards: Arc::default(),
             machines: Underway::at_most(1),
+            recovers: Notify::new(),
         }
     }
 }
@@ -158,6 +151,11 @@ impl Reach {
     /// The machine is a member: its owner may reach Kubernetes. A second time changes nothing.
     pub(super) fn admit(&self, kubernetes: KubernetesAccess) {
         let _admitted_once = self.kubernetes.set(kubernetes);
+    }
+
+    /// The machine coordinates: these are the cluster's records. None: it does so no longer.
+    pub(crate) fn coordinate(&self, records: Option<Records>) {
+        self.records.send_replace(records);
     }
 
     /// The machine has a mesh: this is what it is told of its peers. A second time changes nothing.

@@ -24,7 +24,7 @@ pub(super) async fn contribute(
         let refusal = api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged");
         return Err(if records.is_led() { records.by_leader(&refusal) } else { refusal });
     }
-    let exchanged = context.ways.exchange.contribute(machine, origin.peer.ip(), given).await;
+    let exchanged = context.entrance.ways.exchange.contribute(machine, origin.peer.ip(), given).await;
     exchanged.map_err(|why| refused(&why))
 }
 
@@ -55,7 +55,7 @@ mod tests {
         let asked = Machine::running();
         let says = async |silent: Option<Duration>| {
             let others = [machine(1, Standing::Member)];
-            asked.context.coordinate(Some(records(&asked.facts, &others, silent)));
+            asked.context.reach.coordinate(Some(records(&asked.facts, &others, silent)));
             let given = Contribution { epoch: 1, share: Secret::take(&mut [1; 32]), seen: [].into() };
             let caller = (MachinePubKey([1; 32]), origin(None, "192.0.2.1:1001"));
             let refusal = contribute(&asked.context, caller, given).await.expect_err("this machine has no share");

@@ -235,7 +235,7 @@ impl api::public_server::Public for Public {
             return Ok(Response::new(records.recovery_plan(by).await?.into()));
         }
         let plan = records.recover(by).await?;
-        self.0.recovers.notify_one();
+        self.0.reach.recovers.notify_one();
         Ok(Response::new(plan.into()))
     }
 
@@ -314,7 +314,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::RecoveryRecordRequest>,
     ) -> Result<Response<wire::RecoveryRecordResponse>, Status> {
-        Ok(Response::new(recover::record(&self.0.ways.rescue)?.into()))
+        Ok(Response::new(recover::record(&self.0.entrance.ways.rescue)?.into()))
     }
 
     async fn give_cluster_key(
@@ -322,7 +322,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::GiveClusterKeyRequest>,
     ) -> Result<Response<wire::GiveClusterKeyResponse>, Status> {
         let given = OwnerHalf::try_from(request.into_inner())?;
-        recover::give(&self.0.ways.rescue, given).await?;
+        recover::give(&self.0.entrance.ways.rescue, given).await?;
         Ok(Response::new(wire::GiveClusterKeyResponse {}))
     }
 
@@ -334,7 +334,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::GiveDirectoryRequest>,
     ) -> Result<Response<wire::GiveDirectoryResponse>, Status> {
-        recover::renew(&self.0.ways.rescue, request.into_inner().directory).await?;
+        recover::renew(&self.0.entrance.ways.rescue, request.into_inner().directory).await?;
         Ok(Response::new(wire::GiveDirectoryResponse {}))
     }
 
