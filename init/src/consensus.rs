@@ -11,7 +11,6 @@
 mod admit;
 mod directory;
 mod electorate;
-mod epochs;
 mod first;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -19,6 +18,7 @@ mod keep;
 pub(crate) mod link;
 mod members;
 mod news;
+mod own;
 mod recovery;
 mod revocation;
 mod turn;
@@ -47,7 +47,6 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use unlock::renewal::Giver;
 
-use crate::enrolment::shares::Shares;
 use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::network::mesh::peers::Told;
 use crate::runtime::{clock, tls};
@@ -55,6 +54,7 @@ use crate::runtime::{clock, tls};
 use directory::Signed;
 pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
+pub(crate) use keep::Unreadable;
 use link::{Link, NoAnswer};
 pub(crate) use news::{NewsFor, NoNews};
 pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, forget as drop_recovery, noted as recovers};
@@ -337,12 +337,6 @@ impl Records {
     /// The refusal, by a coordinator that has a leader, with its directory.
     pub(crate) fn by_leader(&self, refusal: &tonic::Status) -> tonic::Status {
         api::by_leader(refusal, self.directory().ok())
-    }
-
-    /// Has this machine hold its shares of the cold-start key, and begins an epoch when others are to hold it; a task for good.
-    /// `tells` is of which epoch it holds one that it cannot acknowledge itself.
-    pub(crate) async fn hold(self, shares: Shares, tells: watch::Sender<Option<u32>>) -> Result<(), epochs::Error> {
-        match epochs::hold(&self, &shares, &tells).await? {}
     }
 
     /// [`Self::decide`] for who asks from outside: nothing is tried without a leader, so that nobody is left in the dark about what became of it.

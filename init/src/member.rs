@@ -121,7 +121,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
     let mut out = Vec::new();
     let mut life = Life::start(found(&performer).await?, clock::now(), &mut out);
     let (mut underway, mut attended) = (Underway::default(), None::<Attended>);
-    let (mut facts_change, mut epoch) = (facts.watch(), performer.epoch());
+    let mut facts_change = facts.watch();
     let (mut missing, mut held) = (directories.missing(), directories.held());
     missing.mark_changed();
     held.mark_changed();
@@ -138,7 +138,6 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             event = hear(&mut attended) => event,
             word = own.next() => Event::Records(word),
             Ok(()) = facts_change.changed() => Event::Endpoints(facts.read(|now| endpoints(&now.links))),
-            Ok(()) = epoch.changed() => Event::Epoch(*epoch.borrow_and_update()),
             Ok(()) = missing.changed() => Event::Missing(missing.borrow_and_update().iter().copied().collect()),
             Ok(()) = held.changed() => match known_directory(&performer, &mut held) {
                 Some(event) => event,
@@ -147,7 +146,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             () = performer.context().reach.recovers.notified() => Event::Recover,
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
-        life.handle(event, clock::now(), &mut out);
+        performer.view(|view| life.handle(event, view, clock::now(), &mut out));
     }
 }
 
@@ -170,7 +169,7 @@ async fn found(performer: &Performer) -> Result<LifeFacts, FoundError> {
         desired,
         peers: told.version(),
         electorate: consensus::electorate().await?,
-        announcement: Announcement { endpoints: links, epoch: *performer.epoch().borrow() },
+        announcement: Announcement { endpoints: links, epoch: None },
         role: RoleFacts {
             keys,
             begun: consensus::etcd_has_begun()?,
@@ -224,7 +223,14 @@ fn perform(
         Effect::NoteJoin => begin(Box::pin(Performer::note_join())),
         Effect::TakeKeys(place) => begin(Box::pin(it.take_keys(dials, place))),
         Effect::LookAtEtcd => begin(Box::pin(async { Performer::look_at_etcd() })),
-        Effect::Units(plan) => begin(Box::pin(it.units(plan))),
+        Effect::Units(plan) => {
+            underway.kinds.retain(|_, kind| !kind.asks_etcd());
+            underway.begin(EffectKind::Units, it.units(plan));
+        }
+        Effect::WriteShare(holding, reason) => begin(Box::pin(it.write_share(holding, reason))),
+        Effect::TakesKey(generation) => it.takes_key(generation),
+        Effect::ReadOwnCopy { since } => begin(Box::pin(it.read_own_copy(since))),
+        Effect::Decide(request) => begin(Box::pin(it.decide(request))),
         Effect::Face(face) => begin(Box::pin(async move { it.face(face) })),
         Effect::EraseShares => begin(Box::pin(it.erase_shares())),
         Effect::EraseKeys => begin(Box::pin(Performer::erase_keys())),
@@ -268,7 +274,8 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
         (Part::Role, Some(text)) => tracing::info!(%text, "the coordinator role is not as it should be yet"),
         (Part::Source, Some(text)) => tracing::info!(%text, "another coordinator is asked"),
         (Part::Keep, Some(text)) => tracing::error!(%text, "a file is not kept"),
-        (Part::Doubt | Part::Role | Part::Source | Part::Keep, None) => {}
+        (Part::Shares, Some(text)) => tracing::info!(reason = %text, "the cold-start key is not another one yet"),
+        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Shares, None) => {}
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use cluster::Word;
 use cluster::desired::Desired;
+use cluster::epochs::Holding;
 use cluster::peers::News;
 use cluster::state::StateVersion;
+use cluster::{View, Word};
 use keys::endpoint::Endpoint;
 use model::{MachineId, NodeName};
 
@@ -49,6 +50,28 @@ pub enum KeptFile {
     Peers,
 }
 
+/// Reason for which a share of the cold-start key is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareReason {
+    /// The epoch stands: its share has to lie on the ESP in each boot.
+    Stands,
+    /// The machine's cluster key rotates, and the share carries it.
+    Rotates,
+    /// The epoch is the next one, by records that a quorum keeps up.
+    Next,
+    /// The epoch is the next one, by the machine's own old copy.
+    OwnCopy,
+}
+
+/// Request to the cluster's records that a coordinator makes of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnRequest {
+    /// Begin another epoch of the cold-start key.
+    BeginEpoch,
+    /// Acknowledge the share of this epoch, which is durable on the ESP.
+    AcknowledgeEpoch(u32),
+}
+
 /// Effect to be performed. One of a [`EffectKind`] is under way at a time; each may be done twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
@@ -82,10 +105,22 @@ pub enum Effect {
     TakeKeys(VpnPlace),
     /// Look whether etcd has begun here.
     LookAtEtcd,
-    /// Run what a coordinator runs, with an etcd started like this; or none of it.
+    /// Run what a coordinator runs, with an etcd started like this; or none of it. What is asked of an etcd then ends without a word:
+    /// see [`EffectKind::asks_etcd`].
     Units(Option<EtcdStart>),
     /// Show the machine so.
     Face(Face),
+    /// Have the share of an epoch lie durably on the ESP, and those go that it supersedes.
+    WriteShare(Holding, ShareReason),
+    /// Tell which cluster key the next start takes, by its generation; none while no share carries it.
+    TakesKey(Option<u32>),
+    /// Read the copy of the records that the machine's own etcd has, unless the epochs in it are older than this revision.
+    ReadOwnCopy {
+        /// Revision of the copy that was read last.
+        since: Option<u64>,
+    },
+    /// Have the records decide this.
+    Decide(OwnRequest),
     /// Erase the shares of the cold-start key.
     EraseShares,
     /// Erase a coordinator's keys, on DATA and in memory.
@@ -115,6 +150,8 @@ pub enum Part {
     Source,
     /// Files on the data partition.
     Keep,
+    /// Shares of the cold-start key.
+    Shares,
 }
 
 /// Reason for which only an owner can go on.
@@ -148,6 +185,12 @@ pub enum EffectKind {
     Units,
     /// [`Effect::Face`].
     Face,
+    /// [`Effect::WriteShare`].
+    WriteShare,
+    /// [`Effect::ReadOwnCopy`].
+    ReadOwnCopy,
+    /// [`Effect::Decide`].
+    Decide,
     /// [`Effect::EraseShares`].
     EraseShares,
     /// [`Effect::EraseKeys`].
@@ -166,7 +209,23 @@ impl EffectKind {
     /// Whether the effect is a step of the coordinator role.
     #[must_use]
     pub const fn is_of_the_role(&self) -> bool {
-        !matches!(self, Self::Announce | Self::AskDirectory | Self::Keep | Self::KeepPeers)
+        !matches!(
+            self,
+            Self::Announce
+                | Self::AskDirectory
+                | Self::Keep
+                | Self::KeepPeers
+                | Self::WriteShare
+                | Self::ReadOwnCopy
+                | Self::Decide
+        )
+    }
+
+    /// Whether the effect asks the machine's etcd, or the records in it. Such effects end with [`Effect::Units`], and their ends are told
+    /// no more.
+    #[must_use]
+    pub const fn asks_etcd(&self) -> bool {
+        matches!(self, Self::ReadOwnCopy | Self::Decide)
     }
 }
 
@@ -184,6 +243,9 @@ impl Effect {
             Self::LookAtEtcd => EffectKind::LookAtEtcd,
             Self::Units(_) => EffectKind::Units,
             Self::Face(_) => EffectKind::Face,
+            Self::WriteShare(..) => EffectKind::WriteShare,
+            Self::ReadOwnCopy { .. } => EffectKind::ReadOwnCopy,
+            Self::Decide(_) => EffectKind::Decide,
             Self::EraseShares => EffectKind::EraseShares,
             Self::EraseKeys => EffectKind::EraseKeys,
             Self::EraseEtcd => EffectKind::EraseEtcd,
@@ -194,6 +256,7 @@ impl Effect {
             | Self::Leave
             | Self::Directory { .. }
             | Self::Mesh(_)
+            | Self::TakesKey(_)
             | Self::NeedOwner(_)
             | Self::Report(..) => return None,
         })
@@ -221,8 +284,6 @@ pub enum Event {
     Records(OwnRecords),
     /// Places where the machine is reached now.
     Endpoints(Vec<Endpoint>),
-    /// Epoch of the cold-start key whose share others are to acknowledge for the machine.
-    Epoch(Option<u32>),
     /// Directory that lies on the ESP.
     Directory {
         /// Version of the state that it is of.
@@ -257,7 +318,7 @@ pub enum OwnRecords {
 }
 
 /// EffectOutcome of an effect that was performed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EffectOutcome {
     /// Performed.
     Whole,
@@ -265,4 +326,6 @@ pub enum EffectOutcome {
     PutOff,
     /// Whether etcd has begun.
     Begun(bool),
+    /// Own copy of the records, however old.
+    OwnCopy(Box<View>),
 }

@@ -4,22 +4,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use cluster::Word;
 use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
-use cluster::record::{Owner, Standing};
-use cluster::state::StateVersion;
+use cluster::epochs::Holding;
+use cluster::key::Key;
+use cluster::members::{Members, Voter};
+use cluster::record::{
+    Admission, Changes, Cluster, ColdStartEpochs, Endpoints, Generations, Machine, Owner, Policy, Release, Standing,
+    Times, UnixSeconds,
+};
+use cluster::state::{KeyValue, StateVersion};
+use cluster::{View, Word};
 use keys::recovery::RecoveryPubKey;
 use model::{
-    Assignment, ClusterRole, ColdStart, Level, MachineId, NodeName, OwnerPubKey, POD_PREFIX, Prefixes, SERVICE_PREFIX,
-    Secret, VPN_PREFIX,
+    Assignment, BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey, NodeName,
+    OwnerPubKey, POD_PREFIX, Prefixes, RootHash, SERVICE_PREFIX, Secret, Uuid, VPN_PREFIX, VpnPubKey,
 };
 
 use crate::{
-    Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, Life, LifeFacts, RoleFacts,
+    Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, Life, LifeFacts, OwnRecords,
+    OwnRequest, RoleFacts,
 };
 
 pub(crate) fn id(n: u8) -> MachineId {
-    MachineId([n; 16])
+    keys::identity::machine_id(&[n; 32])
 }
 
 pub(crate) fn ids(of: &[u8]) -> BTreeSet<MachineId> {
@@ -52,7 +59,7 @@ pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> 
         coordinators: coordinators.iter().map(coordinator).collect(),
         etcd: if role == ClusterRole::Coordinator { EtcdPart::Voter } else { EtcdPart::Out },
         shares: Shares::default(),
-        owners: vec![Owner { key: OwnerPubKey([1; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])) }],
+        owners: vec![owner()],
         level: Level::Encrypted,
         cold_start: ColdStart::Automatic,
     }
@@ -62,6 +69,67 @@ pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> 
 pub(crate) fn learner(revision: u64, members: &[u8]) -> Desired {
     let members: Vec<_> = members.iter().chain(&[1]).map(|n| member(*n)).collect();
     Desired { etcd: EtcdPart::Learner { members }, ..desired(revision, ClusterRole::Coordinator, &[1, 2, 3]) }
+}
+
+fn owner() -> Owner {
+    Owner { key: OwnerPubKey([1; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])) }
+}
+
+fn machine(n: u8, generations: Generations) -> Machine {
+    Machine {
+        key: MachinePubKey([n; 32]),
+        name: NodeName::derived(id(n)),
+        role: ClusterRole::Coordinator,
+        kubernetes: [].into(),
+        standing: Standing::Member,
+        vpn_ip: vpn_ip(n),
+        pods: None,
+        vpn_key: VpnPubKey([n; 32]),
+        disk: DiskUuid(Uuid([n; 16])),
+        generations,
+        level: Level::Encrypted,
+        boot_class: BootClass::Uefi,
+        release: Release(0, 3, 0),
+        root_hash: RootHash([7; 32]),
+        storage_key_name: None,
+        endpoints: Endpoints { reported: vec![], observed: vec![] },
+        admission: Admission::Owner(OwnerPubKey([1; 32])),
+        times: Times {
+            admitted: UnixSeconds(1),
+            member: Some(UnixSeconds(2)),
+            removed: None,
+            coordinator: Some(UnixSeconds(1)),
+        },
+        awaits_approval: false,
+    }
+}
+
+/// Records of one revision, of a cluster of these coordinators, all of which vote; `generations` are those of machine 1.
+pub(crate) fn view(revision: u64, coordinators: &[u8], epochs: &ColdStartEpochs, generations: Generations) -> View {
+    let cluster = Cluster {
+        id: ClusterId([1; 16]),
+        vpn_prefix: VPN_PREFIX,
+        pods_prefix: POD_PREFIX,
+        policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 0, 0) },
+        owners: vec![owner()],
+        recoveries: 0,
+        next_address: 10,
+        next_pods: 0,
+    };
+    let put = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: revision };
+    let machines = coordinators.iter().map(|n| {
+        let machine = machine(*n, if *n == 1 { generations } else { Generations::One(1) });
+        put(Key::Machine(machine.id()), machine.encode())
+    });
+    let records = [
+        put(Key::Version, Changes(revision).encode()),
+        put(Key::Cluster, cluster.encode()),
+        put(Key::ColdStart, epochs.encode()),
+    ];
+    let mut view = View::read(records.into_iter().chain(machines), revision).expect("our own");
+    let voters = coordinators.iter().map(|n| (id(*n), Voter::Live)).collect();
+    view.see(Members { voters, ..Members::default() });
+    view
 }
 
 /// Disk, units and face of one machine.
@@ -78,6 +146,12 @@ pub(crate) struct World {
     pub(crate) units: Option<EtcdStart>,
     pub(crate) face: Option<Face>,
     pub(crate) life: Option<Life>,
+    /// The machine's own records, as they were seen since its units were started.
+    pub(crate) view: Option<View>,
+    /// Copy of them in the machine's own etcd.
+    pub(crate) own_copy: Option<View>,
+    /// Shares on the ESP that were written in these tests.
+    pub(crate) esp: Vec<Holding>,
     /// Effects that were asked for and not performed.
     pub(crate) queue: Vec<Effect>,
     /// All that was performed since [`Self::past`] was asked.
@@ -100,6 +174,9 @@ impl World {
             units: None,
             face: None,
             life: None,
+            view: None,
+            own_copy: None,
+            esp: Vec::new(),
             queue: Vec::new(),
             performed: Vec::new(),
             etcd_begins: true,
@@ -136,14 +213,21 @@ impl World {
 
     /// Ends the boot: what ran is gone.
     pub(crate) fn cut(&mut self) -> &mut Self {
-        (self.life, self.units, self.face) = (None, None, None);
+        (self.life, self.units, self.face, self.view) = (None, None, None, None);
         self.queue.clear();
         self
     }
 
     pub(crate) fn handle(&mut self, event: Event) -> &mut Self {
-        self.life.as_mut().expect("it lives").handle(event, self.now, &mut self.queue);
+        self.life.as_mut().expect("it lives").handle(event, self.view.as_ref(), self.now, &mut self.queue);
         self
+    }
+
+    /// Shows these records, which a quorum keeps up.
+    pub(crate) fn sees(&mut self, view: View) -> &mut Self {
+        let peers = Some(view.state().state_version());
+        self.view = Some(view);
+        self.handle(Event::Records(OwnRecords::Kept { desired: None, peers }))
     }
 
     /// Performs what was asked for until nothing more is.
@@ -155,6 +239,13 @@ impl World {
             }
         }
         self
+    }
+
+    /// Has the effect of this kind, which is asked for, fail.
+    pub(crate) fn fails(&mut self, kind: EffectKind) -> &mut Self {
+        let at = self.queue.iter().position(|effect| effect.kind() == Some(kind)).expect("it is asked for");
+        self.queue.remove(at);
+        self.handle(Event::Done(kind, Err(String::from("fails"))))
     }
 
     /// Performs one effect; its end, if it has one.
@@ -169,6 +260,7 @@ impl World {
             Effect::Units(plan) => {
                 assert!(plan.is_none() || self.keys, "units without keys: {effect:?}");
                 self.units.clone_from(plan);
+                self.view = None;
                 self.begun |= plan.is_some() && self.etcd_begins;
                 self.shares |= plan.is_some();
             }
@@ -176,6 +268,7 @@ impl World {
             Effect::EraseShares => {
                 assert_eq!(self.units, None, "units run");
                 self.shares = false;
+                self.esp.clear();
             }
             Effect::EraseKeys => {
                 assert_eq!(self.units, None, "units run");
@@ -189,7 +282,21 @@ impl World {
                 assert_eq!(self.units, None, "units run");
                 (self.begun, self.note, self.electorate) = (false, false, None);
             }
+            Effect::WriteShare(holding, _) => {
+                assert!(self.keys, "a share is made of the master secret");
+                self.esp.push(holding.clone());
+            }
+            Effect::Decide(OwnRequest::AcknowledgeEpoch(number)) => {
+                assert!(self.esp.iter().any(|share| share.epoch.number() == *number), "it is not on the ESP");
+            }
+            Effect::ReadOwnCopy { since } => {
+                if let Some(view) = self.own_copy.clone().filter(|view| Some(view.revision()) > *since) {
+                    outcome = EffectOutcome::OwnCopy(view.into());
+                }
+            }
             Effect::Announce(_)
+            | Effect::Decide(OwnRequest::BeginEpoch)
+            | Effect::TakesKey(_)
             | Effect::AskDirectory(_)
             | Effect::Keep(KeptFile::Peers)
             | Effect::Attend { .. }
@@ -244,7 +351,7 @@ impl World {
                 self.pass(1);
                 continue;
             };
-            match says.get(&by.0[0]) {
+            match says.iter().find(|(n, _)| id(**n) == by).map(|(_, desired)| desired) {
                 Some(desired) => {
                     self.handle(Event::Told { by, word: Word::Desired(desired.clone().into()) }).settle();
                     if self.attended() == Some(by) {

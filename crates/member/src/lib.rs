@@ -5,6 +5,7 @@
 //!   facts ─ start ─► Life ◄─ Event ── words of coordinators, own records, the owner, ends of effects
 //!                      └─ Effect ─────► connections, files, units, what the APIs show
 //!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
+//!   shares: what of the cold-start key lies on the ESP
 //! ```
 //!
 //! # Invariants
@@ -13,6 +14,7 @@
 //! - A lower version changes nothing: `tests::a_lower_version_is_refused_and_its_teller_left`.
 //! - A recovery found at a start is done only where nobody who answers has a leader:
 //!   `tests::a_note_of_an_earlier_boot_is_dropped_where_others_lead`.
+//! - A share is acknowledged only once it lies on the ESP: `shares::tests::a_share_is_durable_before_it_is_acknowledged`.
 
 mod announcement;
 mod belief;
@@ -20,6 +22,7 @@ mod effect;
 mod keep;
 mod life;
 mod role;
+mod shares;
 mod source;
 
 #[cfg(test)]
@@ -29,7 +32,10 @@ mod tests;
 
 pub use announcement::{Announcement, is_news};
 pub use belief::Disbelief;
-pub use effect::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part};
+pub use effect::{
+    Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnRequest, OwnerReason, Part,
+    ShareReason,
+};
 pub use life::{Life, LifeFacts};
 pub use role::{AGAIN, RoleFacts};
 pub use source::{LAPSE, SILENT, VpnPlace};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use cluster::Word;
 use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
 use cluster::state::StateVersion;
+use cluster::{View, Word};
 use model::{ClusterRole, MachineId};
 
 use crate::announcement::{Announcement, Announcing};
@@ -14,6 +14,7 @@ use crate::belief::{Belief, Disbelief, is_confirmed};
 use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, Part};
 use crate::keep::Keeping;
 use crate::role::{self, Goal, Role, Step};
+use crate::shares::{Ground, Sharing};
 use crate::source::{Source, Turn, VpnPlace, round};
 
 /// Time between two rounds for a second voice, while one coordinator says that the machine is a node.
@@ -59,6 +60,9 @@ pub struct Life {
     rejoining: Option<Box<Desired>>,
     directory: Option<(StateVersion, Vec<VpnPlace>)>,
     missing: BTreeSet<MachineId>,
+    /// Whether a quorum keeps the machine's own records up.
+    records_kept: bool,
+    sharing: Sharing,
     underway: BTreeMap<EffectKind, Effect>,
     step_due: Option<(Instant, &'static str)>,
     reported: BTreeMap<Part, String>,
@@ -88,22 +92,24 @@ impl Life {
             rejoining: None,
             directory: None,
             missing: BTreeSet::new(),
+            records_kept: false,
+            sharing: Sharing::begin(now),
             underway: BTreeMap::new(),
             step_due: None,
             reported: BTreeMap::new(),
         };
-        member.advance(now, out);
+        member.advance(None, now, out);
         member
     }
 
-    /// Takes an event, and asks for the effects that follow.
-    pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
+    /// Takes an event, and asks for the effects that follow. `view` are the machine's own records, as they were seen last since its units
+    /// were started; none before they were read.
+    pub fn handle(&mut self, event: Event, view: Option<&View>, now: Instant, out: &mut Vec<Effect>) {
         match event {
             Event::Told { by, word } => self.told(by, word, now, out),
             Event::Left { by, why } => self.left(by, why, now, out),
             Event::Records(records) => self.records(records, now, out),
             Event::Endpoints(endpoints) => self.announcing.endpoints(endpoints),
-            Event::Epoch(epoch) => self.announcing.epoch(epoch),
             Event::Directory { at, coordinators } => self.directory = Some((at, coordinators)),
             Event::Missing(machines) => self.missing = machines,
             Event::Recover => self.role.recover(),
@@ -115,7 +121,7 @@ impl Life {
             Event::Done(kind, outcome) => self.done(kind, outcome, now, out),
             Event::Tick => {}
         }
-        self.advance(now, out);
+        self.advance(view, now, out);
     }
 
     /// Next deadline, and why.
@@ -123,7 +129,8 @@ impl Life {
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         let announcing = self.announcing.due().map(|due| (due, "the announcement was put off"));
         let second = self.second_voice.map(|due| (due, "a second voice is sought"));
-        [self.source.due(), announcing, self.keeping.due(), self.step_due, second].into_iter().flatten().min()
+        let shares = self.sharing.due();
+        [self.source.due(), announcing, self.keeping.due(), self.step_due, second, shares].into_iter().flatten().min()
     }
 
     /// Coordinator that is listened to.
@@ -274,8 +281,9 @@ impl Life {
     }
 
     fn records(&mut self, records: OwnRecords, now: Instant, out: &mut Vec<Effect>) {
+        self.records_kept = self.role.runs() && records != OwnRecords::Lost;
         let OwnRecords::Kept { desired, peers } = records else { return self.source.lost(now) };
-        if !self.role.runs() {
+        if !self.records_kept {
             return; // of units that are gone by now
         }
         self.turn(out, Source::kept);
@@ -315,6 +323,12 @@ impl Life {
                 self.keeping.failed(file, now);
                 self.report(Part::Keep, Some(why.clone()), out);
             }
+            (Effect::WriteShare(..) | Effect::ReadOwnCopy { .. } | Effect::Decide(_), _) => {
+                if let Some(text) = self.sharing.done(&effect, outcome, &self.own, now) {
+                    self.report(Part::Shares, text, out);
+                }
+                self.announcing.epoch(self.sharing.epoch());
+            }
             _ if self.role.busy() == Some(kind) => {
                 if let Err(why) = &outcome {
                     self.report(Part::Role, Some(why.clone()), out);
@@ -335,7 +349,7 @@ impl Life {
     }
 
     /// Asks for all that is due and not under way.
-    fn advance(&mut self, now: Instant, out: &mut Vec<Effect>) {
+    fn advance(&mut self, view: Option<&View>, now: Instant, out: &mut Vec<Effect>) {
         if self.second_voice.is_some_and(|due| now >= due) {
             self.in_vain = true;
             self.seek(now, out);
@@ -356,6 +370,12 @@ impl Life {
             due.extend(self.next_missing().map(Effect::AskDirectory));
         }
         due.extend(self.step(now, out));
+        if due.iter().any(|effect| matches!(effect, Effect::Units(_))) {
+            self.underway.retain(|kind, _| !kind.asks_etcd());
+            (self.records_kept, self.sharing) = (false, Sharing::begin(now));
+            self.announcing.epoch(None);
+        }
+        self.share(view, now, &mut due);
         for effect in due {
             if let Some(kind) = effect.kind() {
                 self.underway.insert(kind, effect.clone());
@@ -376,10 +396,29 @@ impl Life {
         None
     }
 
+    /// Has the machine hold its shares, as long as it coordinates.
+    fn share(&mut self, view: Option<&View>, now: Instant, due: &mut Vec<Effect>) {
+        let is_coordinator = self.belief.desired().assignment.role() == ClusterRole::Coordinator;
+        if !is_coordinator || !self.role.runs() || self.role.busy() == Some(EffectKind::Units) {
+            return self.sharing.pause();
+        }
+        let is_underway = |kind| self.underway.contains_key(&kind);
+        let ground = Ground {
+            own: &self.own,
+            view,
+            may_write: !is_underway(EffectKind::WriteShare),
+            may_decide: self.records_kept && !is_underway(EffectKind::Decide),
+        };
+        self.sharing.next(ground, now, due);
+    }
+
     /// Next step of the role.
     fn step(&mut self, now: Instant, out: &mut Vec<Effect>) -> Option<Effect> {
         let givers: Vec<_> = round(self.own, &BTreeSet::new(), &self.believed()).into();
         let desired = self.belief.desired();
+        if desired.assignment.role() == ClusterRole::Node && self.underway.contains_key(&EffectKind::WriteShare) {
+            return None; // a share that comes to lie there behind the erasure would stay
+        }
         let goal = match (desired.assignment.role(), &self.doubtful) {
             (ClusterRole::Node, _) => Goal::Node,
             (ClusterRole::Coordinator, _) if self.rejoining.is_some() => Goal::Rejoin,

@@ -237,6 +237,10 @@ impl Role {
             | Effect::Directory { .. }
             | Effect::Mesh(_)
             | Effect::Keep(_)
+            | Effect::WriteShare(..)
+            | Effect::TakesKey(_)
+            | Effect::ReadOwnCopy { .. }
+            | Effect::Decide(_)
             | Effect::NeedOwner(_)
             | Effect::Report(..) => {}
         }

@@ -148,11 +148,6 @@ impl First {
     }
 
     /// Tells when that may have changed.
-    /// Its disk takes this cluster key at the next start.
-    pub(super) fn takes_key(&self, generation: Option<u32>) {
-        self.facts.update(|now| now.takes_key_generation = generation);
-    }
-
     pub(super) fn facts(&self) -> watch::Receiver<Now> {
         self.facts.watch()
     }

@@ -4,9 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ::member::{EffectOutcome, EtcdStart, Face, KeptFile, VpnPlace};
+use ::member::{EffectOutcome, EtcdStart, Face, KeptFile, OwnRequest, ShareReason, VpnPlace};
 use api::HandedOver;
+use cluster::View;
 use cluster::desired::Desired;
+use cluster::epochs::Holding;
 use keys::identity::Identity;
 use model::{Assignment, ClusterRole};
 use services::{EtcdCluster, EtcdPlan, ServicePlan};
@@ -14,9 +16,9 @@ use supervise::ChangeError;
 use tokio::sync::watch;
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::consensus::{self, First, Records, RecoveryError, UsersError};
+use crate::consensus::{self, First, NotGranted, Records, RecoveryError, Unreadable, UsersError};
 use crate::control::{self, Ground};
-use crate::enrolment::shares::Shares;
+use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, LoadError, Member};
 use crate::machine::esp;
 use crate::network::mesh::kept;
@@ -66,6 +68,15 @@ pub(crate) enum Error {
     /// Shares of the cold-start key cannot be erased.
     #[error("erase the shares of the cold-start key")]
     Shares(#[from] esp::Error),
+    /// The share is not on the ESP.
+    #[error("write this machine's share of the cold-start key")]
+    WriteShare(#[from] WriteError),
+    /// The copy that etcd has cannot be read.
+    #[error(transparent)]
+    OwnCopy(#[from] Unreadable),
+    /// The records do not grant it.
+    #[error(transparent)]
+    Refused(#[from] NotGranted),
     /// etcd's data, or keys in memory, cannot be erased.
     #[error("erase what a coordinator has")]
     Erase(#[source] io::Error),
@@ -91,8 +102,6 @@ struct Shared {
     root: &'static Path,
     /// Identity that the machine is to show.
     shows: watch::Sender<Arc<Identity>>,
-    /// Epoch of the cold-start key whose share others are to acknowledge.
-    epoch: watch::Sender<Option<u32>>,
     running: watch::Sender<Option<Records>>,
     runs: Mutex<Option<Runs>>,
 }
@@ -124,7 +133,6 @@ impl Performer {
             member,
             told,
             root,
-            epoch: watch::Sender::new(None),
             running: watch::Sender::new(None),
             runs: Mutex::new(None),
         }))
@@ -156,14 +164,22 @@ impl Performer {
         &self.0.told
     }
 
-    /// Tells of which epoch the machine holds a share that others are to acknowledge.
-    pub(super) fn epoch(&self) -> watch::Receiver<Option<u32>> {
-        self.0.epoch.subscribe()
+    /// Answers a question about the machine's own records; there is no view before they were read.
+    pub(super) fn view<T>(&self, question: impl FnOnce(Option<&View>) -> T) -> T {
+        match &*self.0.running.borrow() {
+            Some(records) => records.view(question),
+            None => question(None),
+        }
     }
 
     /// Tells which records the units that run keep.
     pub(super) fn records(&self) -> watch::Receiver<Option<Records>> {
         self.0.running.subscribe()
+    }
+
+    /// Records that the units that run keep.
+    fn running(&self) -> Result<Records, Error> {
+        self.0.running.borrow().clone().ok_or(Error::Idle)
     }
 
     /// How etcd was started that runs.
@@ -219,7 +235,7 @@ impl Performer {
     }
 
     async fn begin(&self, plan: EtcdStart) -> Result<(), Error> {
-        let Shared { board, services, member, desired, told, epoch, running, runs, .. } = &*self.0;
+        let Shared { board, services, member, desired, told, running, runs, .. } = &*self.0;
         let authorities = Arc::new(enrolment::authorities().await?);
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
         let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
@@ -246,7 +262,6 @@ impl Performer {
         };
         let mut units = control::units(ground).await?;
         units.push(observes(&records, told));
-        units.push(holds(&records, &member.shares, epoch));
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         services.want(units).await?;
         *lock::even_if_poisoned(runs) = Some(Runs { plan, identity, assignment });
@@ -286,6 +301,43 @@ impl Performer {
         Ok(EffectOutcome::Whole)
     }
 
+    pub(super) async fn write_share(self, holding: Holding, reason: ShareReason) -> Result<EffectOutcome, Error> {
+        let (epoch, holders) = (holding.epoch.number(), holding.epoch.holders().len());
+        let is_written = self.0.member.shares.hold(holding).await?;
+        match reason {
+            ShareReason::Stands if is_written => {
+                tracing::warn!(epoch, "this machine's share was not there: it is written again")
+            }
+            ShareReason::Rotates if is_written => {
+                tracing::info!(epoch, "this machine's share carries the cluster keys that are given now")
+            }
+            ShareReason::Next => tracing::info!(epoch, "this machine holds its share of the cold-start key"),
+            ShareReason::OwnCopy if is_written => tracing::info!(
+                epoch,
+                "this machine holds its share of an epoch of the cold-start key that does not stand yet"
+            ),
+            ShareReason::Stands | ShareReason::Rotates | ShareReason::OwnCopy => {}
+        }
+        if matches!(reason, ShareReason::Stands | ShareReason::Rotates) {
+            tracing::info!(epoch, holders, "this epoch of the cold-start key stands");
+        }
+        Ok(EffectOutcome::Whole)
+    }
+
+    pub(super) fn takes_key(&self, generation: Option<u32>) {
+        self.0.board.facts().update(|now| now.takes_key_generation = generation);
+    }
+
+    pub(super) async fn read_own_copy(self, since: Option<u64>) -> Result<EffectOutcome, Error> {
+        let copy = self.running()?.own_copy(since).await?;
+        Ok(copy.map_or(EffectOutcome::Whole, |view| EffectOutcome::OwnCopy(view.into())))
+    }
+
+    pub(super) async fn decide(self, request: OwnRequest) -> Result<EffectOutcome, Error> {
+        self.running()?.ask(request).await?;
+        Ok(EffectOutcome::Whole)
+    }
+
     pub(super) async fn erase_shares(self) -> Result<EffectOutcome, Error> {
         self.0.member.shares.erase().await?;
         Ok(EffectOutcome::Whole)
@@ -308,8 +360,7 @@ impl Performer {
     }
 
     pub(super) async fn commit_recovery(self) -> Result<EffectOutcome, Error> {
-        let records = self.0.running.borrow().clone().ok_or(Error::Idle)?;
-        records.recovered().await;
+        self.running()?.recovered().await;
         Ok(EffectOutcome::Whole)
     }
 
@@ -323,11 +374,4 @@ impl Performer {
 fn observes(records: &Records, told: &Told) -> Unit {
     let (records, told) = (records.clone(), told.clone());
     Unit::task("cluster.observed", Ends::WellOrAgain, Run::steady(move || records.clone().observe(told.clone())))
-}
-
-/// Unit that has the machine hold its shares of the cold-start key; `tells` is of which epoch others are to acknowledge one for it.
-fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {
-    let (records, shares, tells) = (records.clone(), shares.clone(), tells.clone());
-    let hold = move || records.clone().hold(shares.clone(), tells.clone());
-    Unit::task("cluster.cold-start", Ends::Never, Run::task(hold))
 }
