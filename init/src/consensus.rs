@@ -39,7 +39,6 @@ use cluster::txn::Granted;
 use cluster::{Denied, View};
 use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
-use keys::endpoint::Endpoint;
 use keys::recovery::RecoveryPubKey;
 use model::MachineId;
 use pki::{Authority, Identity, Profile, UnixTime};
@@ -56,6 +55,8 @@ pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
 pub(crate) use keep::Unreadable;
 use link::{Link, NoAnswer};
+pub(crate) use members::MembersError;
+use members::MembersLook;
 pub(crate) use news::{NewsFor, NoNews};
 pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, forget as drop_recovery, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
@@ -88,6 +89,7 @@ pub(crate) struct Records {
     seen: Arc<watch::Sender<Seen>>,
     /// One request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<Turn>>,
+    look: Arc<Mutex<MembersLook>>,
     first: Arc<First>,
     /// When the office was taken up.
     began: UnixMillis,
@@ -111,6 +113,9 @@ impl Own {
         let seen = self.seen.borrow_and_update();
         let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) else { return member::OwnRecords::Lost };
         let state = view.state();
+        if state.cluster().is_none() {
+            return member::OwnRecords::Kept { desired: None, peers: None }; // peers that are kept say that there were records
+        }
         told.take(state.news(told.version()));
         // Whoever has not looked at etcd's members would call itself a node.
         let looked = !state.members().voters.is_empty();
@@ -128,8 +133,6 @@ struct Seen {
     directory: Option<Arc<Signed>>,
     /// None while the watch runs.
     lost: Option<UnixMillis>,
-    /// It is not to be recovered with this one, or has been.
-    recovered: bool,
 }
 
 impl Seen {
@@ -227,6 +230,7 @@ impl Records {
             client,
             seen: Arc::default(),
             turn: Arc::default(),
+            look: Arc::default(),
             first: Arc::new(first),
             began: clock::unix_millis(),
             authorities: authorities.clone(),
@@ -244,24 +248,6 @@ impl Records {
         let mut seen = self.seen.subscribe();
         seen.mark_changed();
         Own { seen, machine: self.first.machine() }
-    }
-
-    /// Notes where this coordinator hears machines that do not say that they are there; a task for good.
-    pub(crate) async fn observe(self, told: Told) {
-        // Of what was heard before the machine was a coordinator, nobody knows how long ago that was.
-        told.forget_learnt();
-        loop {
-            for (machine, at) in told.learnt().await {
-                let endpoint = Endpoint::read(&at.to_string()).expect("an address and a port");
-                match self.grant(Request::Observe { machine, endpoint }).await {
-                    Ok(Granted::Done) => {
-                        tracing::info!(%machine, %at, "a machine is heard where it does not say that it is")
-                    }
-                    Ok(_) => {} // another coordinator was first
-                    Err(refused) => tracing::info!(%machine, %at, %refused, "where a machine is heard is not noted"),
-                }
-            }
-        }
     }
 
     /// News of the others for a machine that knows them as of `known`.

@@ -138,6 +138,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             event = hear(&mut attended) => event,
             word = own.next() => Event::Records(word),
             Ok(()) = facts_change.changed() => Event::Endpoints(facts.read(|now| endpoints(&now.links))),
+            heard = performer.told().learnt() => Event::Learnt(heard),
             Ok(()) = missing.changed() => Event::Missing(missing.borrow_and_update().iter().copied().collect()),
             Ok(()) = held.changed() => match known_directory(&performer, &mut held) {
                 Some(event) => event,
@@ -231,6 +232,10 @@ fn perform(
         Effect::TakesKey(generation) => it.takes_key(generation),
         Effect::ReadOwnCopy { since } => begin(Box::pin(it.read_own_copy(since))),
         Effect::Decide(request) => begin(Box::pin(it.decide(request))),
+        Effect::LookAtMembers => begin(Box::pin(it.look_at_members())),
+        Effect::ChangeMember(step) => begin(Box::pin(it.change_member(step))),
+        Effect::Revoke(machines) => begin(Box::pin(it.revoke(machines))),
+        Effect::TrimAudit => begin(Box::pin(it.trim_audit())),
         Effect::Face(face) => begin(Box::pin(async move { it.face(face) })),
         Effect::EraseShares => begin(Box::pin(it.erase_shares())),
         Effect::EraseKeys => begin(Box::pin(Performer::erase_keys())),
@@ -275,7 +280,8 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
         (Part::Source, Some(text)) => tracing::info!(%text, "another coordinator is asked"),
         (Part::Keep, Some(text)) => tracing::error!(%text, "a file is not kept"),
         (Part::Shares, Some(text)) => tracing::info!(reason = %text, "the cold-start key is not another one yet"),
-        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Shares, None) => {}
+        (Part::Duty(kind), Some(text)) => tracing::info!(?kind, %text, "a coordinator's duty is not done yet"),
+        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Shares | Part::Duty(_), None) => {}
     }
 }
 

@@ -51,6 +51,11 @@ impl Announcing {
         self.now.endpoints = endpoints;
     }
 
+    /// Places where the machine is reached now.
+    pub(crate) fn places(&self) -> &[Endpoint] {
+        &self.now.endpoints
+    }
+
     /// Takes of which epoch it holds a share.
     pub(crate) const fn epoch(&mut self, epoch: Option<u32>) {
         self.now.epoch = epoch;

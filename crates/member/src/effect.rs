@@ -1,10 +1,11 @@
 //! Effects that a member's life asks for, and events that tell what became of them. No key is in either.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use cluster::desired::Desired;
 use cluster::epochs::Holding;
+use cluster::members::Step;
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
@@ -70,6 +71,17 @@ pub enum OwnRequest {
     BeginEpoch,
     /// Acknowledge the share of this epoch, which is durable on the ESP.
     AcknowledgeEpoch(u32),
+    /// Write the first records of the cluster, which this machine created.
+    Create,
+    /// Have the machine's own record say what it runs, and that it is reached at these places.
+    Announce(Vec<Endpoint>),
+    /// Have the record of a machine name a place where that one is heard.
+    Observe {
+        /// The machine.
+        machine: MachineId,
+        /// The place.
+        endpoint: Endpoint,
+    },
 }
 
 /// Effect to be performed. One of a [`EffectKind`] is under way at a time; each may be done twice.
@@ -121,6 +133,14 @@ pub enum Effect {
     },
     /// Have the records decide this.
     Decide(OwnRequest),
+    /// Look at etcd's members, and show them in the view of the records.
+    LookAtMembers,
+    /// Change etcd's members by one, as they were at the last look.
+    ChangeMember(Step),
+    /// Have etcd refuse the certificates of these machines, now and after the next start.
+    Revoke(BTreeSet<MachineId>),
+    /// Delete the oldest lines of the audit, if there are too many.
+    TrimAudit,
     /// Erase the shares of the cold-start key.
     EraseShares,
     /// Erase a coordinator's keys, on DATA and in memory.
@@ -152,6 +172,8 @@ pub enum Part {
     Keep,
     /// Shares of the cold-start key.
     Shares,
+    /// Duty of a coordinator that is done by effects of this kind.
+    Duty(EffectKind),
 }
 
 /// Reason for which only an owner can go on.
@@ -191,6 +213,14 @@ pub enum EffectKind {
     ReadOwnCopy,
     /// [`Effect::Decide`].
     Decide,
+    /// [`Effect::LookAtMembers`].
+    LookAtMembers,
+    /// [`Effect::ChangeMember`].
+    ChangeMember,
+    /// [`Effect::Revoke`].
+    Revoke,
+    /// [`Effect::TrimAudit`].
+    TrimAudit,
     /// [`Effect::EraseShares`].
     EraseShares,
     /// [`Effect::EraseKeys`].
@@ -209,23 +239,23 @@ impl EffectKind {
     /// Whether the effect is a step of the coordinator role.
     #[must_use]
     pub const fn is_of_the_role(&self) -> bool {
-        !matches!(
-            self,
-            Self::Announce
-                | Self::AskDirectory
-                | Self::Keep
-                | Self::KeepPeers
-                | Self::WriteShare
-                | Self::ReadOwnCopy
-                | Self::Decide
-        )
+        !matches!(self, Self::Announce | Self::AskDirectory | Self::Keep | Self::KeepPeers | Self::WriteShare)
+            && !self.asks_etcd()
     }
 
     /// Whether the effect asks the machine's etcd, or the records in it. Such effects end with [`Effect::Units`], and their ends are told
     /// no more.
     #[must_use]
     pub const fn asks_etcd(&self) -> bool {
-        matches!(self, Self::ReadOwnCopy | Self::Decide)
+        matches!(
+            self,
+            Self::ReadOwnCopy
+                | Self::Decide
+                | Self::LookAtMembers
+                | Self::ChangeMember
+                | Self::Revoke
+                | Self::TrimAudit
+        )
     }
 }
 
@@ -246,6 +276,10 @@ impl Effect {
             Self::WriteShare(..) => EffectKind::WriteShare,
             Self::ReadOwnCopy { .. } => EffectKind::ReadOwnCopy,
             Self::Decide(_) => EffectKind::Decide,
+            Self::LookAtMembers => EffectKind::LookAtMembers,
+            Self::ChangeMember(_) => EffectKind::ChangeMember,
+            Self::Revoke(_) => EffectKind::Revoke,
+            Self::TrimAudit => EffectKind::TrimAudit,
             Self::EraseShares => EffectKind::EraseShares,
             Self::EraseKeys => EffectKind::EraseKeys,
             Self::EraseEtcd => EffectKind::EraseEtcd,
@@ -291,6 +325,8 @@ pub enum Event {
         /// Coordinators that it names, as far as their VPN addresses are known.
         coordinators: Vec<VpnPlace>,
     },
+    /// Machines that are heard where their records do not name them, since this was told last.
+    Learnt(BTreeMap<MachineId, Endpoint>),
     /// Coordinators whose directory should be heard, too.
     Missing(BTreeSet<MachineId>),
     /// An owner has noted that the cluster is to be recovered with this machine.
@@ -328,4 +364,6 @@ pub enum EffectOutcome {
     Begun(bool),
     /// Own copy of the records, however old.
     OwnCopy(Box<View>),
+    /// Whether the machine's own etcd leads the members that were looked at.
+    Leads(bool),
 }

@@ -150,6 +150,8 @@ pub(crate) struct World {
     pub(crate) view: Option<View>,
     /// Copy of them in the machine's own etcd.
     pub(crate) own_copy: Option<View>,
+    /// Whether the machine's etcd leads.
+    pub(crate) leads: bool,
     /// Shares on the ESP that were written in these tests.
     pub(crate) esp: Vec<Holding>,
     /// Effects that were asked for and not performed.
@@ -176,6 +178,7 @@ impl World {
             life: None,
             view: None,
             own_copy: None,
+            leads: false,
             esp: Vec::new(),
             queue: Vec::new(),
             performed: Vec::new(),
@@ -225,7 +228,7 @@ impl World {
 
     /// Shows these records, which a quorum keeps up.
     pub(crate) fn sees(&mut self, view: View) -> &mut Self {
-        let peers = Some(view.state().state_version());
+        let peers = view.state().version().map(|_| view.state().state_version());
         self.view = Some(view);
         self.handle(Event::Records(OwnRecords::Kept { desired: None, peers }))
     }
@@ -289,13 +292,17 @@ impl World {
             Effect::Decide(OwnRequest::AcknowledgeEpoch(number)) => {
                 assert!(self.esp.iter().any(|share| share.epoch.number() == *number), "it is not on the ESP");
             }
+            Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads),
             Effect::ReadOwnCopy { since } => {
                 if let Some(view) = self.own_copy.clone().filter(|view| Some(view.revision()) > *since) {
                     outcome = EffectOutcome::OwnCopy(view.into());
                 }
             }
             Effect::Announce(_)
-            | Effect::Decide(OwnRequest::BeginEpoch)
+            | Effect::Decide(_)
+            | Effect::ChangeMember(_)
+            | Effect::Revoke(_)
+            | Effect::TrimAudit
             | Effect::TakesKey(_)
             | Effect::AskDirectory(_)
             | Effect::Keep(KeptFile::Peers)

@@ -5,7 +5,7 @@
 //!   facts ─ start ─► Life ◄─ Event ── words of coordinators, own records, the owner, ends of effects
 //!                      └─ Effect ─────► connections, files, units, what the APIs show
 //!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
-//!   shares: what of the cold-start key lies on the ESP
+//!   shares: what of the cold-start key lies on the ESP  ·  duties: what a coordinator does for the others
 //! ```
 //!
 //! # Invariants
@@ -14,10 +14,12 @@
 //! - A lower version changes nothing: `tests::a_lower_version_is_refused_and_its_teller_left`.
 //! - A recovery found at a start is done only where nobody who answers has a leader:
 //!   `tests::a_note_of_an_earlier_boot_is_dropped_where_others_lead`.
+//! - The first records are written before a coordinator does anything else: `duties::tests::first_records_come_before_all_else`.
 //! - A share is acknowledged only once it lies on the ESP: `shares::tests::a_share_is_durable_before_it_is_acknowledged`.
 
 mod announcement;
 mod belief;
+mod duties;
 mod effect;
 mod keep;
 mod life;

@@ -11,10 +11,11 @@ use model::{ClusterRole, MachineId};
 
 use crate::announcement::{Announcement, Announcing};
 use crate::belief::{Belief, Disbelief, is_confirmed};
-use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, Part};
+use crate::duties::{self, Duties};
+use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, OwnRequest, Part};
 use crate::keep::Keeping;
 use crate::role::{self, Goal, Role, Step};
-use crate::shares::{Ground, Sharing};
+use crate::shares::{self, Sharing};
 use crate::source::{Source, Turn, VpnPlace, round};
 
 /// Time between two rounds for a second voice, while one coordinator says that the machine is a node.
@@ -62,7 +63,10 @@ pub struct Life {
     missing: BTreeSet<MachineId>,
     /// Whether a quorum keeps the machine's own records up.
     records_kept: bool,
+    /// Whether the machine created the cluster, and kept nothing yet that its records say.
+    created: bool,
     sharing: Sharing,
+    duties: Option<Duties>,
     underway: BTreeMap<EffectKind, Effect>,
     step_due: Option<(Instant, &'static str)>,
     reported: BTreeMap<Part, String>,
@@ -74,7 +78,7 @@ impl Life {
     pub fn start(found: LifeFacts, now: Instant, out: &mut Vec<Effect>) -> Self {
         let LifeFacts { own, desired, peers, electorate, announcement, role: found } = found;
         let coordinates = desired.assignment.role() == ClusterRole::Coordinator && found.keys && found.begun;
-        let role = Role::new(&found, desired.at.is_none(), now);
+        let (created, role) = (desired.at.is_none() && peers.is_none(), Role::new(&found, desired.at.is_none(), now));
         let waits_for_records = coordinates && !role.asks_who_leads();
         let mut member = Self {
             own,
@@ -93,7 +97,9 @@ impl Life {
             directory: None,
             missing: BTreeSet::new(),
             records_kept: false,
+            created,
             sharing: Sharing::begin(now),
+            duties: None,
             underway: BTreeMap::new(),
             step_due: None,
             reported: BTreeMap::new(),
@@ -111,6 +117,11 @@ impl Life {
             Event::Records(records) => self.records(records, now, out),
             Event::Endpoints(endpoints) => self.announcing.endpoints(endpoints),
             Event::Directory { at, coordinators } => self.directory = Some((at, coordinators)),
+            Event::Learnt(machines) => {
+                if let Some(duties) = &mut self.duties {
+                    duties.hear(machines);
+                }
+            }
             Event::Missing(machines) => self.missing = machines,
             Event::Recover => self.role.recover(),
             Event::Erase => {
@@ -129,8 +140,9 @@ impl Life {
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         let announcing = self.announcing.due().map(|due| (due, "the announcement was put off"));
         let second = self.second_voice.map(|due| (due, "a second voice is sought"));
-        let shares = self.sharing.due();
-        [self.source.due(), announcing, self.keeping.due(), self.step_due, second, shares].into_iter().flatten().min()
+        let of_records = [self.sharing.due(), self.duties.as_ref().and_then(Duties::due)];
+        let others = [self.source.due(), announcing, self.keeping.due(), self.step_due, second];
+        others.into_iter().chain(of_records).flatten().min()
     }
 
     /// Coordinator that is listened to.
@@ -323,11 +335,28 @@ impl Life {
                 self.keeping.failed(file, now);
                 self.report(Part::Keep, Some(why.clone()), out);
             }
-            (Effect::WriteShare(..) | Effect::ReadOwnCopy { .. } | Effect::Decide(_), _) => {
+            (
+                Effect::WriteShare(..)
+                | Effect::ReadOwnCopy { .. }
+                | Effect::Decide(OwnRequest::BeginEpoch | OwnRequest::AcknowledgeEpoch(_)),
+                _,
+            ) => {
                 if let Some(text) = self.sharing.done(&effect, outcome, &self.own, now) {
                     self.report(Part::Shares, text, out);
                 }
                 self.announcing.epoch(self.sharing.epoch());
+            }
+            (
+                Effect::Decide(_)
+                | Effect::LookAtMembers
+                | Effect::ChangeMember(_)
+                | Effect::Revoke(_)
+                | Effect::TrimAudit,
+                _,
+            ) => {
+                if let Some(text) = self.duties.as_mut().and_then(|duties| duties.done(&effect, outcome, now)) {
+                    self.report(Part::Duty(kind), text, out);
+                }
             }
             _ if self.role.busy() == Some(kind) => {
                 if let Err(why) = &outcome {
@@ -375,6 +404,9 @@ impl Life {
             (self.records_kept, self.sharing) = (false, Sharing::begin(now));
             self.announcing.epoch(None);
         }
+        if let Some(why) = self.tend(view, now, &mut due) {
+            self.report(Part::Duty(EffectKind::Decide), Some(why.to_owned()), out);
+        }
         self.share(view, now, &mut due);
         for effect in due {
             if let Some(kind) = effect.kind() {
@@ -396,6 +428,21 @@ impl Life {
         None
     }
 
+    /// Has the machine do its duties, as long as its records are kept up; the reason for which it does none, if there is one.
+    fn tend(&mut self, view: Option<&View>, now: Instant, due: &mut Vec<Effect>) -> Option<&'static str> {
+        let Some(view) = view.filter(|_| self.records_kept) else {
+            self.duties = None;
+            return None;
+        };
+        let ground = duties::Ground {
+            view,
+            created: self.created,
+            endpoints: self.announcing.places(),
+            underway: &self.underway,
+        };
+        self.duties.get_or_insert_with(|| Duties::begin(now)).next(ground, now, due)
+    }
+
     /// Has the machine hold its shares, as long as it coordinates.
     fn share(&mut self, view: Option<&View>, now: Instant, due: &mut Vec<Effect>) {
         let is_coordinator = self.belief.desired().assignment.role() == ClusterRole::Coordinator;
@@ -403,11 +450,13 @@ impl Life {
             return self.sharing.pause();
         }
         let is_underway = |kind| self.underway.contains_key(&kind);
-        let ground = Ground {
+        let ground = shares::Ground {
             own: &self.own,
             view,
             may_write: !is_underway(EffectKind::WriteShare),
-            may_decide: self.records_kept && !is_underway(EffectKind::Decide),
+            may_decide: self.records_kept
+                && !is_underway(EffectKind::Decide)
+                && !due.iter().any(|effect| matches!(effect, Effect::Decide(_))),
         };
         self.sharing.next(ground, now, due);
     }

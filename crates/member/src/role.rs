@@ -241,6 +241,10 @@ impl Role {
             | Effect::TakesKey(_)
             | Effect::ReadOwnCopy { .. }
             | Effect::Decide(_)
+            | Effect::LookAtMembers
+            | Effect::ChangeMember(_)
+            | Effect::Revoke(_)
+            | Effect::TrimAudit
             | Effect::NeedOwner(_)
             | Effect::Report(..) => {}
         }

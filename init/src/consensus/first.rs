@@ -8,10 +8,9 @@ use enrol::member::RecordedFacts;
 use keys::endpoint::Endpoint;
 use keys::recovery::RecoveryPubKey;
 use model::{ClusterId, MachineId, MachinePubKey, NodeName, VpnPubKey};
-use tokio::sync::watch;
 
 use crate::enrolment::Member;
-use crate::facts::{Facts, Now};
+use crate::facts::Facts;
 use crate::network::mesh;
 use crate::runtime::standstills::Standstills;
 use crate::version::release;
@@ -27,8 +26,6 @@ pub(crate) struct First {
     recorded: RecordedFacts,
     recovery_key: RecoveryPubKey,
     facts: Facts,
-    /// It created the cluster; nobody else writes the first records.
-    founds: bool,
 }
 
 impl First {
@@ -44,7 +41,6 @@ impl First {
             recorded: member.recorded.clone(),
             recovery_key: member.recovery_key,
             facts: facts.clone(),
-            founds: !member.joined,
         }
     }
 
@@ -72,7 +68,6 @@ impl First {
             },
             recovery_key: super::fixture::cluster().owners[0].recovery,
             facts: facts.clone(),
-            founds: false,
         }
     }
 
@@ -89,11 +84,6 @@ impl First {
     /// Key that the machine's recovery record is sealed to.
     pub(super) const fn recovery_key(&self) -> RecoveryPubKey {
         self.recovery_key
-    }
-
-    /// Whether it is the one that created the cluster.
-    pub(super) const fn founds(&self) -> bool {
-        self.founds
     }
 
     /// The cluster with its first machine, at Unix time `now`.
@@ -136,20 +126,15 @@ impl First {
         Creation { cluster, machine }
     }
 
-    /// What the machine says of itself.
-    pub(super) fn announces(&self) -> Request {
-        let (endpoints, generation) = (self.endpoints(), self.recorded.key_generation);
+    /// Statement of the machine about itself, which is reached at these places.
+    pub(super) fn announces(&self, endpoints: Vec<Endpoint>) -> Request {
+        let generation = self.recorded.key_generation;
         Request::Announce { machine: self.key, release: release(), endpoints, generation }
     }
 
-    /// Where it may be reached now.
-    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+    /// Places where the machine may be reached now.
+    fn endpoints(&self) -> Vec<Endpoint> {
         self.facts.read(|now| mesh::endpoints(&now.links))
-    }
-
-    /// Tells when that may have changed.
-    pub(super) fn facts(&self) -> watch::Receiver<Now> {
-        self.facts.watch()
     }
 }
 

@@ -2,26 +2,17 @@
 //! and the supervisor begins it again, after a pause that grows.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
-use cluster::denied::Denied;
-use cluster::request::Request;
 use cluster::state::BadState;
 use cluster::view::View;
-use etcd::audit::Trimming;
 use etcd::wire::etcdserverpb::{RangeRequest, WatchResponse};
 use etcd::{BadAnswer, Progress, Reading, Watched};
-use member::is_news;
-use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::{NotGranted, Records, members, recovery, revocation};
+use super::{Records, members, recovery};
 use crate::enrolment::MakeError;
 use crate::runtime::clock;
-
-/// How often the audit is looked at: it grows by a line for each change, and each key that is given out.
-const TRIM: Duration = Duration::from_secs(600);
 
 /// Why the copy is not kept up.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +26,6 @@ pub(crate) enum Lost {
     /// It says what this version does not understand: a newer one wrote it.
     #[error("understand what was changed in the cluster's records")]
     State(#[from] BadState),
-    /// An etcd without a cluster's records, on a machine that did not create the cluster.
-    #[error("etcd has no records of the cluster that this machine joined")]
-    Empty,
     /// etcd tells nothing more.
     #[error("watch the cluster's records")]
     Watch(#[source] NoAnswer),
@@ -47,21 +35,9 @@ pub(crate) enum Lost {
     /// Its directory cannot be signed.
     #[error("sign the directory")]
     Sign(#[from] MakeError),
-    /// The first machine cannot write what it created, or this one what it is.
-    #[error("write this machine's record")]
-    Write(#[source] NotGranted),
-    /// The cluster is to be recovered, and is not yet.
+    /// Whether the cluster is being recovered.
     #[error(transparent)]
     Recovery(#[from] recovery::Error),
-    /// etcd's members cannot be looked at.
-    #[error(transparent)]
-    Members(#[from] members::Lost),
-    /// Whom etcd is to refuse cannot be said.
-    #[error(transparent)]
-    Revocation(#[from] revocation::Error),
-    /// The audit cannot be kept in its bounds.
-    #[error("delete the oldest lines of the audit")]
-    Trim(#[source] NoAnswer),
 }
 
 /// Why the records cannot be read.
@@ -93,29 +69,18 @@ impl Drop for Fresh<'_> {
     }
 }
 
-/// Reads, then follows what is changed, and tends what is this coordinator's to tend, until either fails.
+/// Reads, then follows what is changed, until that fails.
 pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
     members::votes(&records.link).await.map_err(Lost::Votes)?;
     let view = read(records, Of::Now).await?;
-    let (revision, empty) = (view.revision(), view.state().version().is_none());
+    let revision = view.revision();
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
     // While the cluster is being recovered its etcd is not here to stay.
     let lost = recovery::noted()?.map(|_| clock::unix_millis());
     records.shows(|seen| (seen.view, seen.lost) = (Some(view), lost))?;
     let _fresh = Fresh(records);
     tracing::info!(revision, "the cluster's records are read");
-    // Beside each other: what is written here is seen by the watch.
-    let Err(lost) = tokio::select! {
-        lost = follow(records, told) => lost,
-        lost = tend(records, empty) => lost,
-        lost = revocation::keep(records) => lost.map_err(Lost::Revocation),
-        lost = async {
-            // Members follow the records as they are behind it.
-            recovery::finish(records).await?;
-            members::tend(records).await.map_err(Lost::Members)
-        } => lost,
-    };
-    Err(lost)
+    match follow(records, told).await? {}
 }
 
 /// Takes what the watch tells.
@@ -140,31 +105,6 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
     }
 }
 
-/// Writes a new cluster's first records; says of this machine what it runs, and where it may be reached, also when that
-/// changes; keeps the audit in its bounds.
-async fn tend(records: &Records, empty: bool) -> Result<Infallible, Lost> {
-    if empty {
-        if !records.first.founds() {
-            return Err(Lost::Empty);
-        }
-        create(records).await?;
-    }
-    let mut facts = records.first.facts();
-    let mut trim = interval(TRIM);
-    trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        facts.mark_unchanged();
-        let said = records.first.endpoints();
-        announce(records).await?;
-        while !is_news(&said, &records.first.endpoints()) {
-            tokio::select! {
-                changed = facts.changed() => changed.expect("this machine holds its facts"),
-                _ = trim.tick() => self::trim(records).await.map_err(Lost::Trim)?,
-            }
-        }
-    }
-}
-
 /// Reads everything.
 pub(super) async fn read(records: &Records, of: Of) -> Result<View, Unreadable> {
     let mut reading = Reading::begin();
@@ -176,39 +116,4 @@ pub(super) async fn read(records: &Records, of: Of) -> Result<View, Unreadable> 
             Progress::Done => return Ok(reading.view()?),
         }
     }
-}
-
-/// The first machine writes what it created. Nothing to do where somebody has.
-async fn create(records: &Records) -> Result<(), Lost> {
-    let now = clock::unix().as_secs();
-    match records.decide(Request::Create(Box::new(records.first.creation(now)))).await {
-        Ok(_) => {
-            tracing::info!("the cluster's first records are written");
-            Ok(())
-        }
-        Err(NotGranted::Denied(Denied::ClusterExists)) => Ok(()),
-        Err(error) => Err(Lost::Write(error)),
-    }
-}
-
-/// This machine's record says what it runs in this boot, and where it may be reached.
-async fn announce(records: &Records) -> Result<(), Lost> {
-    match records.decide(records.first.announces()).await {
-        Ok(_) => Ok(()),
-        Err(error @ NotGranted::Denied(_)) => {
-            tracing::warn!(%error, "this machine does not belong to its cluster any more");
-            Ok(())
-        }
-        Err(error) => Err(Lost::Write(error)),
-    }
-}
-
-/// Deletes the audit's oldest lines, if there are too many.
-async fn trim(records: &Records) -> Result<(), NoAnswer> {
-    let mut trimming = Trimming::begin();
-    while trimming.take(records.link.range(trimming.page()).await?)? == Progress::More {}
-    for deletes in trimming.deletes() {
-        records.link.transact(deletes).await?;
-    }
-    Ok(())
 }

@@ -1,16 +1,13 @@
-//! etcd's members as this coordinator sees them, and the next change of them: made by the coordinator whose etcd leads, one
-//! at a time; where that one is to leave, another one leads first. Which change it is says `cluster::epochs`; what is seen
-//! goes into the records' view, where decisions need it.
+//! etcd's members, looked at and changed as the crate `member` decides. Whom a look finds goes into the records' view, where decisions
+//! need it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use cluster::epochs::step;
-use cluster::members::Members;
+use cluster::members::Step;
 use etcd::members::{Change, Health, Member, change, seen};
-use model::{ETCD_CLIENT_PORT, MachineId};
+use model::ETCD_CLIENT_PORT;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -19,14 +16,12 @@ use super::{Records, Unread};
 
 /// A member that says nothing for so long is silent.
 const SILENT: Duration = Duration::from_secs(2);
-/// Between two looks while members are not yet those that they should be: etcd takes such changes in about a second.
+/// Time between two questions to an etcd that does not vote yet.
 const UNSETTLED: Duration = Duration::from_millis(500);
-/// Otherwise: as long as etcd's own health interval.
-const SETTLED: Duration = Duration::from_secs(5);
 
-/// Why members are not looked at any more.
+/// Why members cannot be looked at, or not be changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Lost {
+pub(crate) enum MembersError {
     /// This machine's own etcd does not say.
     #[error("look at etcd's members")]
     Etcd(#[from] NoAnswer),
@@ -35,11 +30,11 @@ pub(crate) enum Lost {
     Unread(#[from] Unread),
 }
 
-/// What the records say of members.
-struct Recorded {
-    wanted: BTreeSet<MachineId>,
-    machines: BTreeMap<Ipv4Addr, MachineId>,
-    addresses: BTreeMap<MachineId, Ipv4Addr>,
+/// Last look at the members; connections to the others' etcd stay open from one look to the next.
+#[derive(Debug, Default)]
+pub(super) struct MembersLook {
+    links: BTreeMap<Ipv4Addr, Link>,
+    answers: Option<Answers>,
 }
 
 /// Waits until this machine's etcd votes: a learner answers no question.
@@ -54,26 +49,51 @@ pub(super) async fn votes(link: &Link) -> Result<(), NoAnswer> {
     Ok(())
 }
 
-/// Looks at the members for as long as etcd answers, and has them follow the records where this machine's etcd leads.
-pub(super) async fn tend(records: &Records) -> Result<Infallible, Lost> {
-    // Connections to the others' etcd stay open from one look to the next.
-    let mut links = BTreeMap::new();
-    let mut changed = records.seen.subscribe();
-    loop {
-        let members = look(records, &mut links).await?;
-        changed.mark_unchanged();
-        let recorded = recorded(records)?;
-        let settled = records.read(|view, _| step(view.state()))?.is_none();
-        // Of a lone coordinator nothing changes but by its own records.
-        let alone = members.voters.len() == 1 && members.learners.is_empty() && recorded.wanted.len() == 1;
-        tokio::select! {
-            () = sleep(if settled { SETTLED } else { UNSETTLED }), if !alone => {}
-            _seen = changed.changed() => {}
+impl Records {
+    /// Looks at the members, and shows them; whether this machine's etcd leads them.
+    ///
+    /// # Errors
+    /// [`MembersError`].
+    pub(crate) async fn look_at_members(&self) -> Result<bool, MembersError> {
+        let mut look = self.look.lock().await;
+        let answers = answers(self, &mut look.links).await?;
+        let machines = self.read(|view, _| view.state().at_addresses())?;
+        let members = seen(&answers.listed, &answers.own, &answers.healths(), &machines);
+        self.seen.send_if_modified(|seen| {
+            let Some(view) = seen.view.as_mut().filter(|view| *view.state().members() != members) else { return false };
+            view.see(members);
+            true
+        });
+        let leads = answers.own.leads();
+        look.answers = Some(answers);
+        Ok(leads)
+    }
+
+    /// Changes the members as they were at the last look. etcd says itself when it is not ready: a learner behind, a member that has only
+    /// just connected.
+    ///
+    /// # Errors
+    /// [`MembersError`] where nothing is known of them.
+    pub(crate) async fn change_member(&self, step: Step) -> Result<(), MembersError> {
+        let look = self.look.lock().await;
+        let Some(answers) = &look.answers else { return Ok(()) };
+        let change = self.read(|view, _| {
+            let address = |machine: &_| view.state().machine(machine).map(|machine| machine.vpn_ip);
+            change(step, &answers.listed, (&answers.own, &answers.healths()), address)
+        })?;
+        let Some(change) = change else { return Ok(()) };
+        let moves = matches!(change, Change::MoveLeader(_));
+        match self.link.change(change).await {
+            Ok(()) if moves => tracing::info!(?step, "another coordinator's etcd leads, and takes the step"),
+            Ok(()) => tracing::info!(?step, "etcd's members are changed"),
+            Err(error) => tracing::debug!(?step, %error, "etcd's members are not changed yet"),
         }
+        Ok(())
     }
 }
 
 /// What members say of themselves.
+#[derive(Debug)]
 pub(super) struct Answers {
     pub(super) own: Health,
     /// As this machine's etcd has them.
@@ -91,30 +111,10 @@ pub(super) async fn answers(records: &Records, links: &mut BTreeMap<Ipv4Addr, Li
     Ok(Answers { own, listed, others })
 }
 
-/// One look, and one change where one is due.
-async fn look(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result<Members, Lost> {
-    let Answers { own, listed, others } = answers(records, links).await?;
-    let others: Vec<_> = others.into_iter().map(|(_, health)| health).collect();
-    let recorded = recorded(records)?;
-    let members = seen(&listed, &own, &others, &recorded.machines);
-    records.seen.send_if_modified(|seen| {
-        let Some(view) = seen.view.as_mut().filter(|view| *view.state().members() != members) else { return false };
-        view.see(members.clone());
-        true
-    });
-    if own.leads()
-        && let Some(step) = records.read(|view, _| step(view.state()))?
-        && let Some(change) = change(step, &listed, (&own, &others), |machine| recorded.addresses.get(machine).copied())
-    {
-        let moves = matches!(change, Change::MoveLeader(_));
-        match records.link.change(change).await {
-            Ok(()) if moves => tracing::info!(?step, "another coordinator's etcd leads, and takes the step"),
-            Ok(()) => tracing::info!(?step, "etcd's members are changed"),
-            // It says itself when it is ready: a learner behind, a member that has only just connected.
-            Err(error) => tracing::debug!(?step, %error, "etcd's members are not changed yet"),
-        }
+impl Answers {
+    fn healths(&self) -> Vec<Health> {
+        self.others.iter().map(|(_, health)| *health).collect()
     }
-    Ok(members)
 }
 
 /// What the others say of themselves, as far as they do so in time.
@@ -131,12 +131,4 @@ async fn healths<'a>(
         asked.spawn(async move { Some((vpn_ip, timeout(SILENT, link.health()).await.ok()?.ok()?)) });
     }
     asked.join_all().await.into_iter().flatten().collect()
-}
-
-fn recorded(records: &Records) -> Result<Recorded, Unread> {
-    records.read(|view, _| {
-        let state = view.state();
-        let addresses = state.machines().map(|(id, machine)| (*id, machine.vpn_ip)).collect();
-        Recorded { wanted: state.coordinators().clone(), machines: state.at_addresses(), addresses }
-    })
 }

@@ -1,13 +1,18 @@
 //! Records as the machine's own life sees and asks them: performs what the crate `member` decides.
 
 use ::member::OwnRequest;
-use cluster::View;
 use cluster::key::Key;
 use cluster::request::Request;
+use cluster::txn::Granted;
+use cluster::{Denied, View};
+use etcd::Progress;
+use etcd::audit::Trimming;
 use etcd::wire::etcdserverpb::RangeRequest;
 
 use super::keep::{self, Of, Unreadable};
+use super::link::NoAnswer;
 use super::{NotGranted, Records};
+use crate::runtime::clock;
 
 impl Records {
     /// Answers a question about what was seen since these records were begun; there is no view before they were read.
@@ -31,15 +36,58 @@ impl Records {
         keep::read(self, Of::ThisMachine).await.map(Some)
     }
 
-    /// Has what this machine asks of itself decided.
+    /// Has what this machine asks of itself decided. Whatever others have done before it is done.
     ///
     /// # Errors
     /// [`NotGranted`].
     pub(crate) async fn ask(&self, asked: OwnRequest) -> Result<(), NotGranted> {
-        let request = match asked {
-            OwnRequest::BeginEpoch => Request::BeginEpoch,
-            OwnRequest::AcknowledgeEpoch(number) => Request::AcknowledgeEpoch { machine: self.first.key(), number },
-        };
-        self.decide(request).await.map(drop)
+        match asked {
+            OwnRequest::BeginEpoch => self.decide(Request::BeginEpoch).await.map(|_| ()),
+            OwnRequest::AcknowledgeEpoch(number) => {
+                let request = Request::AcknowledgeEpoch { machine: self.first.key(), number };
+                self.decide(request).await.map(|_| ())
+            }
+            OwnRequest::Create => {
+                let creation = self.first.creation(clock::unix().as_secs());
+                match self.decide(Request::Create(Box::new(creation))).await {
+                    Err(NotGranted::Denied(Denied::ClusterExists)) => Ok(()),
+                    Err(error) => Err(error),
+                    Ok(_) => {
+                        tracing::info!("the cluster's first records are written");
+                        Ok(())
+                    }
+                }
+            }
+            OwnRequest::Announce(endpoints) => match self.decide(self.first.announces(endpoints)).await {
+                Err(error @ NotGranted::Denied(_)) => {
+                    tracing::warn!(%error, "this machine does not belong to its cluster any more");
+                    Ok(())
+                }
+                said => said.map(|_| ()),
+            },
+            OwnRequest::Observe { machine, endpoint: at } => {
+                match self.decide(Request::Observe { machine, endpoint: at.clone() }).await {
+                    Ok(Granted::Done) => {
+                        tracing::info!(%machine, %at, "a machine is heard where it does not say that it is")
+                    }
+                    Ok(_) => {} // another coordinator was first
+                    Err(refused) => tracing::info!(%machine, %at, %refused, "where a machine is heard is not noted"),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes the audit's oldest lines, if there are too many.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub(crate) async fn trim_audit(&self) -> Result<(), NoAnswer> {
+        let mut trimming = Trimming::begin();
+        while trimming.take(self.link.range(trimming.page()).await?)? == Progress::More {}
+        for deletes in trimming.deletes() {
+            self.link.transact(deletes).await?;
+        }
+        Ok(())
     }
 }

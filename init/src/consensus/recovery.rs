@@ -116,10 +116,17 @@ impl Records {
         Ok(plan)
     }
 
-    /// Waits until what was noted is written into the records.
-    pub(crate) async fn recovered(&self) {
-        let mut seen = self.seen.subscribe();
-        let _we_hold_the_sender = seen.wait_for(|seen| seen.recovered).await.map(drop);
+    /// Writes into the records what was noted, if anything was: etcd has no other member by now.
+    ///
+    /// # Errors
+    /// [`Error`] names the step; the note lies there still.
+    pub(crate) async fn commit_recovery(&self) -> Result<(), Error> {
+        if let Some(by) = noted()? {
+            self.decide(request(&self.first, by)).await?;
+            forget().await?;
+            tracing::warn!("the cluster goes on with this coordinator's records alone");
+        }
+        Ok(())
     }
 }
 
@@ -143,17 +150,6 @@ fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, Not
 
 fn request(this: &First, by: OwnerPubKey) -> Request {
     Request::Owner { by, asks: Asks::Recover(this.machine()) }
-}
-
-/// Writes into the records what was noted, if anything was: etcd has no other member by now.
-pub(super) async fn finish(records: &Records) -> Result<(), Error> {
-    if let Some(by) = noted()? {
-        records.decide(request(&records.first, by)).await?;
-        forget().await?;
-        tracing::warn!("the cluster goes on with this coordinator's records alone");
-    }
-    records.seen.send_modify(|seen| seen.recovered = true);
-    Ok(())
 }
 
 /// Why what was noted is not done yet.

@@ -2,7 +2,6 @@
 //! kept on DATA, so that the next start begins with what was known last, and shown to etcd below /run.
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -47,23 +46,19 @@ fn kept(data: &Path, authority: &Authority) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Lists those of now, each time that others are; what can be seen of them at once is listed at once.
-pub(super) async fn keep(records: &Records) -> Result<Infallible, Error> {
-    let mut seen = records.seen.subscribe();
-    let mut listed = None;
-    loop {
-        let revoked = seen.borrow_and_update().view.as_ref().and_then(|view| view.state().revoked());
-        if let Some(machines) = revoked.filter(|machines| listed.as_ref() != Some(machines)) {
-            let list = signed(&records.authorities.etcd, &machines)?;
-            tasks::blocking(move || write(Path::new(DATA), Path::new(services::ETCD_REVOKED), &list))
-                .await
-                .map_err(Error::Write)?;
-            if !machines.is_empty() {
-                tracing::info!(?machines, "etcd refuses the certificates of these machines");
-            }
-            listed = Some(machines);
+impl Records {
+    /// Has etcd refuse the certificates of these machines, now and after the next start.
+    ///
+    /// # Errors
+    /// [`Error`] names the step.
+    pub(crate) async fn revoke(&self, machines: &BTreeSet<MachineId>) -> Result<(), Error> {
+        let list = signed(&self.authorities.etcd, machines)?;
+        let written = move || write(Path::new(DATA), Path::new(services::ETCD_REVOKED), &list);
+        tasks::blocking(written).await.map_err(Error::Write)?;
+        if !machines.is_empty() {
+            tracing::info!(?machines, "etcd refuses the certificates of these machines");
         }
-        let _we_hold_the_sender = seen.changed().await;
+        Ok(())
     }
 }
 

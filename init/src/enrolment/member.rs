@@ -39,8 +39,6 @@ pub(crate) struct Member {
     pub(crate) desired: Desired,
     /// Keys with which a coordinator signs; a machine that starts as a node has none.
     pub(crate) authorities: Option<Arc<Authorities>>,
-    /// Whether it came to a cluster that was there, and did not create it.
-    pub(crate) joined: bool,
     /// WireGuard's, from DATA.
     pub(crate) vpn_key: VpnPrivKey,
     /// Until the owner's first authenticated call: what `Claim` answers with. The API takes it.
@@ -78,12 +76,11 @@ impl Member {
         (renewing, shares): (Renewing, Shares),
         data: Mounted,
     ) -> Self {
-        let Kept { desired, authorities, joined, vpn, first_contact } = kept;
+        let Kept { desired, authorities, vpn, first_contact } = kept;
         Self {
             identity: membership.identity,
             desired,
             authorities: authorities.map(Arc::new),
-            joined,
             vpn_key: vpn,
             first_contact: first_contact.map(|secret| (secret, membership.config)),
             recovery_key: membership.recovery_key,

@@ -103,8 +103,6 @@ pub(super) struct Kept {
     pub(super) desired: Desired,
     /// A coordinator's, if it can be one at once; a node has none.
     pub(super) authorities: Option<Authorities>,
-    /// Whether the machine came to a cluster that was there, and did not create it.
-    pub(super) joined: bool,
     pub(super) vpn: VpnPrivKey,
     /// Until the owner called.
     pub(super) first_contact: Option<FirstContact>,
@@ -162,7 +160,6 @@ pub(super) fn keep(root: &Path, desired: &Desired) -> Result<(), LoadError> {
 pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
     let (desired, has_keys) = desired(root)?;
     let root = Path::new(root);
-    let joined = exists(root, peers::FILE)?;
     let began = root.parent().map_or(Ok(false), |data| exists(data, ETCD_BEGAN))?;
     let coordinates = desired.assignment.role() == ClusterRole::Coordinator && (desired.at.is_none() || began);
     let authorities = if coordinates && has_keys { Some(authorities(&coordinator_keys(root)?)?) } else { None };
@@ -170,7 +167,7 @@ pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
         true => Some(FirstContact(secret(root, FIRST_CONTACT)?)),
         false => None,
     };
-    Ok(Kept { desired, authorities, joined, vpn: VpnPrivKey(secret(root, VPN)?), first_contact })
+    Ok(Kept { desired, authorities, vpn: VpnPrivKey(secret(root, VPN)?), first_contact })
 }
 
 /// Reads what the machine is to be, and sees whether all keys of a coordinator are there.

@@ -1,5 +1,6 @@
 //! Effects of a member's life on this machine: units, files, keys, and what the APIs show. Decides nothing; each may be done twice.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -9,14 +10,18 @@ use api::HandedOver;
 use cluster::View;
 use cluster::desired::Desired;
 use cluster::epochs::Holding;
+use cluster::members::Step;
 use keys::identity::Identity;
-use model::{Assignment, ClusterRole};
+use model::{Assignment, ClusterRole, MachineId};
 use services::{EtcdCluster, EtcdPlan, ServicePlan};
 use supervise::ChangeError;
 use tokio::sync::watch;
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::consensus::{self, First, NotGranted, Records, RecoveryError, Unreadable, UsersError};
+use crate::consensus::link::NoAnswer;
+use crate::consensus::{
+    self, First, MembersError, NotGranted, Records, RecoveryError, RevocationError, Unreadable, UsersError,
+};
 use crate::control::{self, Ground};
 use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, LoadError, Member};
@@ -25,7 +30,7 @@ use crate::network::mesh::kept;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::Context;
 use crate::rpc::vpn;
-use crate::runtime::services::{Ends, Run, Services, Unit};
+use crate::runtime::services::Services;
 use crate::runtime::{lock, tasks};
 use crate::shown::board::Board;
 
@@ -47,8 +52,8 @@ pub(crate) enum Error {
     /// Whether etcd has begun, or knows its users, cannot be seen or not be noted.
     #[error(transparent)]
     Users(#[from] UsersError),
-    /// The note of a recovery cannot be read or removed.
-    #[error("see whether the cluster is to be recovered")]
+    /// A recovery that was noted is not written into the records, or its note cannot be read or removed.
+    #[error("recover the cluster with this machine")]
     Recovery(#[from] RecoveryError),
     /// No certificate.
     #[error("issue a coordinator's certificate")]
@@ -74,6 +79,15 @@ pub(crate) enum Error {
     /// The copy that etcd has cannot be read.
     #[error(transparent)]
     OwnCopy(#[from] Unreadable),
+    /// etcd's members cannot be looked at.
+    #[error(transparent)]
+    Members(#[from] MembersError),
+    /// Whom etcd is to refuse cannot be said.
+    #[error(transparent)]
+    Revocation(#[from] RevocationError),
+    /// The audit cannot be kept in its bounds.
+    #[error("delete the oldest lines of the audit")]
+    Trim(#[source] NoAnswer),
     /// The records do not grant it.
     #[error(transparent)]
     Refused(#[from] NotGranted),
@@ -235,7 +249,7 @@ impl Performer {
     }
 
     async fn begin(&self, plan: EtcdStart) -> Result<(), Error> {
-        let Shared { board, services, member, desired, told, running, runs, .. } = &*self.0;
+        let Shared { board, services, member, desired, running, runs, .. } = &*self.0;
         let authorities = Arc::new(enrolment::authorities().await?);
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
         let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
@@ -261,7 +275,6 @@ impl Performer {
             desired: desired.subscribe(),
         };
         let mut units = control::units(ground).await?;
-        units.push(observes(&records, told));
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         services.want(units).await?;
         *lock::even_if_poisoned(runs) = Some(Runs { plan, identity, assignment });
@@ -338,6 +351,25 @@ impl Performer {
         Ok(EffectOutcome::Whole)
     }
 
+    pub(super) async fn look_at_members(self) -> Result<EffectOutcome, Error> {
+        Ok(EffectOutcome::Leads(self.running()?.look_at_members().await?))
+    }
+
+    pub(super) async fn change_member(self, step: Step) -> Result<EffectOutcome, Error> {
+        self.running()?.change_member(step).await?;
+        Ok(EffectOutcome::Whole)
+    }
+
+    pub(super) async fn revoke(self, machines: BTreeSet<MachineId>) -> Result<EffectOutcome, Error> {
+        self.running()?.revoke(&machines).await?;
+        Ok(EffectOutcome::Whole)
+    }
+
+    pub(super) async fn trim_audit(self) -> Result<EffectOutcome, Error> {
+        self.running()?.trim_audit().await.map_err(Error::Trim)?;
+        Ok(EffectOutcome::Whole)
+    }
+
     pub(super) async fn erase_shares(self) -> Result<EffectOutcome, Error> {
         self.0.member.shares.erase().await?;
         Ok(EffectOutcome::Whole)
@@ -360,7 +392,7 @@ impl Performer {
     }
 
     pub(super) async fn commit_recovery(self) -> Result<EffectOutcome, Error> {
-        self.running()?.recovered().await;
+        self.running()?.commit_recovery().await?;
         Ok(EffectOutcome::Whole)
     }
 
@@ -368,10 +400,4 @@ impl Performer {
         consensus::drop_recovery().await?;
         Ok(EffectOutcome::Whole)
     }
-}
-
-/// Unit that notes where machines are heard that do not say that they are there.
-fn observes(records: &Records, told: &Told) -> Unit {
-    let (records, told) = (records.clone(), told.clone());
-    Unit::task("cluster.observed", Ends::WellOrAgain, Run::steady(move || records.clone().observe(told.clone())))
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
 use cluster::state::StateVersion;
+use keys::endpoint::Endpoint;
 use mesh::kernel::{KernelState, PeerChange, Route, UplinkRoute, Way};
 use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
@@ -72,15 +73,11 @@ impl Told {
     }
 
     /// Waits until machines are heard where the cluster does not say that they are; there.
-    pub(crate) async fn learnt(&self) -> BTreeMap<MachineId, SocketAddrV4> {
+    pub(crate) async fn learnt(&self) -> BTreeMap<MachineId, Endpoint> {
         self.0.learns.notified().await;
-        std::mem::take(&mut lock::even_if_poisoned(&self.0.learnt))
-    }
-
-    /// Forgets the endpoints that were learnt up to now, so that nobody is told them; those that still hold are learnt
-    /// again.
-    pub(crate) fn forget_learnt(&self) {
-        lock::even_if_poisoned(&self.0.learnt).clear();
+        let learnt = std::mem::take(&mut *lock::even_if_poisoned(&self.0.learnt));
+        let place = |at: SocketAddrV4| Endpoint::read(&at.to_string()).expect("an address and a port");
+        learnt.into_iter().map(|(machine, at)| (machine, place(at))).collect()
     }
 
     fn learns(&self, machine: MachineId, at: SocketAddrV4) {
@@ -121,7 +118,7 @@ impl Told {
 
 /// A peer as WireGuard needs it: by addresses of IPv4, the only ones that uplinks have.
 fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
-    let address = |endpoint: &keys::endpoint::Endpoint| match endpoint.address()? {
+    let address = |endpoint: &Endpoint| match endpoint.address()? {
         SocketAddr::V4(address) => Some(address),
         SocketAddr::V6(_) => None,
     };
