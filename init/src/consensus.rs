@@ -53,11 +53,12 @@ use crate::runtime::{clock, tls};
 use directory::Signed;
 pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
-pub(crate) use keep::Unreadable;
+pub(crate) use keep::{Lost, Unreadable};
 use link::{Link, NoAnswer};
 pub(crate) use members::MembersError;
 use members::MembersLook;
 pub(crate) use news::{NewsFor, NoNews};
+pub(crate) use own::VoteError;
 pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, forget as drop_recovery, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 use turn::{Asked, Turn};
@@ -261,11 +262,6 @@ impl Records {
     /// [`Unread`] where this coordinator does not know; within it, why it is not.
     pub(crate) fn hands_over_to(&self, machine: MachineId) -> Result<Result<(), HandOverError>, Unread> {
         self.read(|view, _| view.state().hands_over_to(&machine))
-    }
-
-    /// Keeps the copy up until that fails; begun again, it reads everything again.
-    pub(crate) async fn keep(self) -> Result<(), keep::Lost> {
-        keep::keep(&self).await
     }
 
     /// Where the coordinators are, as this one signed it.

@@ -118,7 +118,6 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
     let (board, plan, records) = (ground.board.clone(), ground.plan.clone(), ground.records.clone());
     match task {
         Task::Users => Run::task(move || records.clone().make_users()),
-        Task::Cluster => Run::task(move || records.clone().keep()),
         Task::Balancer => {
             let desired = ground.desired.clone();
             Run::task(move || {

@@ -19,7 +19,7 @@ use ::member::{
 use keys::directory::{Coordinator, Directory};
 use model::Chain;
 use tokio::sync::watch;
-use tokio::task::{Id, JoinError, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use unlock::renewal::Giver;
 
 use crate::consensus::{self, Records};
@@ -71,7 +71,7 @@ pub(crate) fn unit(performer: &Performer, begun: &watch::Sender<bool>) -> Unit {
 #[derive(Debug, Default)]
 struct Underway {
     tasks: JoinSet<Result<EffectOutcome, perform::Error>>,
-    kinds: BTreeMap<Id, EffectKind>,
+    kinds: BTreeMap<Id, (EffectKind, AbortHandle)>,
 }
 
 impl Underway {
@@ -80,12 +80,15 @@ impl Underway {
         kind: EffectKind,
         effect: impl Future<Output = Result<EffectOutcome, perform::Error>> + Send + 'static,
     ) {
-        self.kinds.insert(self.tasks.spawn(effect).id(), kind);
+        let task = self.tasks.spawn(effect);
+        self.kinds.insert(task.id(), (kind, task));
     }
 
-    /// Forgets what of this kind is under way: its end is told to nobody.
-    fn forget(&mut self, kind: EffectKind) {
-        self.kinds.retain(|_, it| *it != kind);
+    /// Ends what of these kinds is under way: nobody is told.
+    fn end(&mut self, kinds: impl Fn(EffectKind) -> bool) {
+        for (_, (_, task)) in self.kinds.extract_if(.., |_, (kind, _)| kinds(*kind)) {
+            task.abort();
+        }
     }
 
     /// Next end of an effect; a panic is an error.
@@ -96,7 +99,7 @@ impl Underway {
                 Ok((id, outcome)) => (id, outcome.map_err(Failure::Error)),
                 Err(panicked) => (panicked.id(), Err(Failure::Panic(panicked))),
             };
-            if let Some(kind) = self.kinds.remove(&id) {
+            if let Some((kind, _)) = self.kinds.remove(&id) {
                 return (kind, outcome);
             }
         }
@@ -130,7 +133,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
         for effect in out.drain(..) {
             perform(effect, &performer, &dialler, &mut attended, &mut underway)?;
         }
-        if !underway.kinds.values().any(|kind| kind.is_of_the_role()) {
+        if !underway.kinds.values().any(|(kind, _)| kind.is_of_the_role()) {
             begun.send_if_modified(|begun| !std::mem::replace(begun, true));
         }
         let event = tokio::select! {
@@ -197,12 +200,12 @@ fn perform(
     let (it, dials) = (performer.clone(), dialler.clone());
     match effect {
         Effect::Attend { coordinator, known } => {
-            underway.forget(EffectKind::Announce);
+            underway.end(|kind| kind == EffectKind::Announce);
             tracing::info!(machine = %coordinator.0, address = %coordinator.1, "listens to a coordinator");
             *attended = Some(dialler.attend(coordinator, known));
         }
         Effect::Leave => {
-            underway.forget(EffectKind::Announce);
+            underway.end(|kind| kind == EffectKind::Announce);
             *attended = None;
         }
         Effect::Announce(said) => {
@@ -225,13 +228,15 @@ fn perform(
         Effect::TakeKeys(place) => begin(Box::pin(it.take_keys(dials, place))),
         Effect::LookAtEtcd => begin(Box::pin(async { Performer::look_at_etcd() })),
         Effect::Units(plan) => {
-            underway.kinds.retain(|_, kind| !kind.asks_etcd());
+            underway.end(|kind| kind.asks_etcd());
             underway.begin(EffectKind::Units, it.units(plan));
         }
         Effect::WriteShare(holding, reason) => begin(Box::pin(it.write_share(holding, reason))),
         Effect::TakesKey(generation) => it.takes_key(generation),
         Effect::ReadOwnCopy { since } => begin(Box::pin(it.read_own_copy(since))),
         Effect::Decide(request) => begin(Box::pin(it.decide(request))),
+        Effect::AskVote => begin(Box::pin(it.ask_vote())),
+        Effect::KeepRecords => begin(Box::pin(it.keep_records())),
         Effect::LookAtMembers => begin(Box::pin(it.look_at_members())),
         Effect::ChangeMember(step) => begin(Box::pin(it.change_member(step))),
         Effect::Revoke(machines) => begin(Box::pin(it.revoke(machines))),
@@ -279,9 +284,10 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
         (Part::Role, Some(text)) => tracing::info!(%text, "the coordinator role is not as it should be yet"),
         (Part::Source, Some(text)) => tracing::info!(%text, "another coordinator is asked"),
         (Part::Keep, Some(text)) => tracing::error!(%text, "a file is not kept"),
+        (Part::Copy, Some(text)) => tracing::info!(%text, "the cluster's records are not kept up"),
         (Part::Shares, Some(text)) => tracing::info!(reason = %text, "the cold-start key is not another one yet"),
         (Part::Duty(kind), Some(text)) => tracing::info!(?kind, %text, "a coordinator's duty is not done yet"),
-        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Shares | Part::Duty(_), None) => {}
+        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Copy | Part::Shares | Part::Duty(_), None) => {}
     }
 }
 

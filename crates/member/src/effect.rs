@@ -131,6 +131,10 @@ pub enum Effect {
         /// Revision of the copy that was read last.
         since: Option<u64>,
     },
+    /// Ask the machine's own etcd whether it votes, once its users are made.
+    AskVote,
+    /// Read the records and keep the view of them up, which is told by [`Event::Records`]; ends when they are not kept up any more.
+    KeepRecords,
     /// Have the records decide this.
     Decide(OwnRequest),
     /// Look at etcd's members, and show them in the view of the records.
@@ -170,6 +174,8 @@ pub enum Part {
     Source,
     /// Files on the data partition.
     Keep,
+    /// Copy of the records.
+    Copy,
     /// Shares of the cold-start key.
     Shares,
     /// Duty of a coordinator that is done by effects of this kind.
@@ -213,6 +219,10 @@ pub enum EffectKind {
     ReadOwnCopy,
     /// [`Effect::Decide`].
     Decide,
+    /// [`Effect::AskVote`].
+    AskVote,
+    /// [`Effect::KeepRecords`].
+    KeepRecords,
     /// [`Effect::LookAtMembers`].
     LookAtMembers,
     /// [`Effect::ChangeMember`].
@@ -250,6 +260,8 @@ impl EffectKind {
         matches!(
             self,
             Self::ReadOwnCopy
+                | Self::AskVote
+                | Self::KeepRecords
                 | Self::Decide
                 | Self::LookAtMembers
                 | Self::ChangeMember
@@ -276,6 +288,8 @@ impl Effect {
             Self::WriteShare(..) => EffectKind::WriteShare,
             Self::ReadOwnCopy { .. } => EffectKind::ReadOwnCopy,
             Self::Decide(_) => EffectKind::Decide,
+            Self::AskVote => EffectKind::AskVote,
+            Self::KeepRecords => EffectKind::KeepRecords,
             Self::LookAtMembers => EffectKind::LookAtMembers,
             Self::ChangeMember(_) => EffectKind::ChangeMember,
             Self::Revoke(_) => EffectKind::Revoke,
@@ -364,6 +378,8 @@ pub enum EffectOutcome {
     Begun(bool),
     /// Own copy of the records, however old.
     OwnCopy(Box<View>),
+    /// Whether the machine's own etcd votes.
+    Votes(bool),
     /// Whether the machine's own etcd leads the members that were looked at.
     Leads(bool),
 }

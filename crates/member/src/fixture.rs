@@ -150,6 +150,8 @@ pub(crate) struct World {
     pub(crate) view: Option<View>,
     /// Copy of them in the machine's own etcd.
     pub(crate) own_copy: Option<View>,
+    /// Whether the machine's etcd votes.
+    pub(crate) votes: bool,
     /// Whether the machine's etcd leads.
     pub(crate) leads: bool,
     /// Shares on the ESP that were written in these tests.
@@ -178,6 +180,7 @@ impl World {
             life: None,
             view: None,
             own_copy: None,
+            votes: true,
             leads: false,
             esp: Vec::new(),
             queue: Vec::new(),
@@ -292,6 +295,7 @@ impl World {
             Effect::Decide(OwnRequest::AcknowledgeEpoch(number)) => {
                 assert!(self.esp.iter().any(|share| share.epoch.number() == *number), "it is not on the ESP");
             }
+            Effect::AskVote => outcome = EffectOutcome::Votes(self.votes),
             Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads),
             Effect::ReadOwnCopy { since } => {
                 if let Some(view) = self.own_copy.clone().filter(|view| Some(view.revision()) > *since) {
@@ -300,6 +304,7 @@ impl World {
             }
             Effect::Announce(_)
             | Effect::Decide(_)
+            | Effect::KeepRecords
             | Effect::ChangeMember(_)
             | Effect::Revoke(_)
             | Effect::TrimAudit
@@ -317,7 +322,8 @@ impl World {
             let is_node = self.kept.assignment.role() == ClusterRole::Node;
             assert!(is_node || !self.begun, "{effect:?} of a coordinator whose etcd has begun");
         }
-        let kind = effect.kind();
+        // The copy is kept up until a test ends it.
+        let kind = effect.kind().filter(|kind| *kind != EffectKind::KeepRecords);
         self.performed.push(effect);
         kind.map(|kind| (kind, outcome))
     }

@@ -5,7 +5,7 @@
 //!   facts ─ start ─► Life ◄─ Event ── words of coordinators, own records, the owner, ends of effects
 //!                      └─ Effect ─────► connections, files, units, what the APIs show
 //!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
-//!   shares: what of the cold-start key lies on the ESP  ·  duties: what a coordinator does for the others
+//!   copy: whether its records are kept up  ·  shares: what of the cold-start key lies on the ESP  ·  duties: what a coordinator does for the others
 //! ```
 //!
 //! # Invariants
@@ -19,6 +19,7 @@
 
 mod announcement;
 mod belief;
+mod copy;
 mod duties;
 mod effect;
 mod keep;

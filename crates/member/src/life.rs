@@ -11,6 +11,7 @@ use model::{ClusterRole, MachineId};
 
 use crate::announcement::{Announcement, Announcing};
 use crate::belief::{Belief, Disbelief, is_confirmed};
+use crate::copy::Copying;
 use crate::duties::{self, Duties};
 use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, OwnRequest, Part};
 use crate::keep::Keeping;
@@ -65,6 +66,7 @@ pub struct Life {
     records_kept: bool,
     /// Whether the machine created the cluster, and kept nothing yet that its records say.
     created: bool,
+    copying: Copying,
     sharing: Sharing,
     duties: Option<Duties>,
     underway: BTreeMap<EffectKind, Effect>,
@@ -98,6 +100,7 @@ impl Life {
             missing: BTreeSet::new(),
             records_kept: false,
             created,
+            copying: Copying::begin(now),
             sharing: Sharing::begin(now),
             duties: None,
             underway: BTreeMap::new(),
@@ -140,7 +143,8 @@ impl Life {
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         let announcing = self.announcing.due().map(|due| (due, "the announcement was put off"));
         let second = self.second_voice.map(|due| (due, "a second voice is sought"));
-        let of_records = [self.sharing.due(), self.duties.as_ref().and_then(Duties::due)];
+        let copy = self.copying.due().filter(|_| self.is_running());
+        let of_records = [copy, self.sharing.due(), self.duties.as_ref().and_then(Duties::due)];
         let others = [self.source.due(), announcing, self.keeping.due(), self.step_due, second];
         others.into_iter().chain(of_records).flatten().min()
     }
@@ -298,6 +302,8 @@ impl Life {
         if !self.records_kept {
             return; // of units that are gone by now
         }
+        self.copying.kept();
+        self.report(Part::Copy, None, out);
         self.turn(out, Source::kept);
         if peers.is_some_and(|version| self.belief.take_peers(version)) {
             self.keeping.peers();
@@ -358,6 +364,13 @@ impl Life {
                     self.report(Part::Duty(kind), text, out);
                 }
             }
+            (Effect::AskVote | Effect::KeepRecords, _) => {
+                let mut next = Vec::new();
+                if let Some(text) = self.copying.done(outcome, now, &mut next) {
+                    self.report(Part::Copy, Some(text), out);
+                }
+                self.begin(next, out);
+            }
             _ if self.role.busy() == Some(kind) => {
                 if let Err(why) = &outcome {
                     self.report(Part::Role, Some(why.clone()), out);
@@ -401,19 +414,33 @@ impl Life {
         due.extend(self.step(now, out));
         if due.iter().any(|effect| matches!(effect, Effect::Units(_))) {
             self.underway.retain(|kind, _| !kind.asks_etcd());
-            (self.records_kept, self.sharing) = (false, Sharing::begin(now));
+            self.records_kept = false;
+            (self.copying, self.sharing) = (Copying::begin(now), Sharing::begin(now));
             self.announcing.epoch(None);
+        }
+        if self.is_running() {
+            due.extend(self.copying.next(now));
         }
         if let Some(why) = self.tend(view, now, &mut due) {
             self.report(Part::Duty(EffectKind::Decide), Some(why.to_owned()), out);
         }
         self.share(view, now, &mut due);
+        self.begin(due, out);
+    }
+
+    /// Asks for effects, which are under way from then on.
+    fn begin(&mut self, due: Vec<Effect>, out: &mut Vec<Effect>) {
         for effect in due {
             if let Some(kind) = effect.kind() {
                 self.underway.insert(kind, effect.clone());
             }
             out.push(effect);
         }
+    }
+
+    /// Whether units of a coordinator run, and neither start nor stop.
+    fn is_running(&self) -> bool {
+        self.role.runs() && self.role.busy() != Some(EffectKind::Units)
     }
 
     /// Next coordinator whose directory is missing, each once.
@@ -446,7 +473,7 @@ impl Life {
     /// Has the machine hold its shares, as long as it coordinates.
     fn share(&mut self, view: Option<&View>, now: Instant, due: &mut Vec<Effect>) {
         let is_coordinator = self.belief.desired().assignment.role() == ClusterRole::Coordinator;
-        if !is_coordinator || !self.role.runs() || self.role.busy() == Some(EffectKind::Units) {
+        if !is_coordinator || !self.is_running() {
             return self.sharing.pause();
         }
         let is_underway = |kind| self.underway.contains_key(&kind);

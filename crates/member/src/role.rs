@@ -241,6 +241,8 @@ impl Role {
             | Effect::TakesKey(_)
             | Effect::ReadOwnCopy { .. }
             | Effect::Decide(_)
+            | Effect::AskVote
+            | Effect::KeepRecords
             | Effect::LookAtMembers
             | Effect::ChangeMember(_)
             | Effect::Revoke(_)

@@ -14,8 +14,6 @@ pub const CONTROLLER_MANAGER: &str = "kube.controller-manager";
 pub const SCHEDULER: &str = "kube.scheduler";
 /// Task that makes etcd's users.
 pub const MAKES_USERS: &str = "etcd.users";
-/// Task that keeps the cluster's records.
-pub const RECORDS: &str = "cluster";
 /// Task that carries connections to an apiserver that answers.
 pub const BALANCER: &str = "kube.balancer";
 /// Task that imports images.

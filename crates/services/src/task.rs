@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use supervise::{Backoff, Need, Restart, Spec};
+use supervise::{Need, Restart, Spec};
 
 use crate::names;
 use crate::plan::{EtcdUsers, ServicePlan, ServiceRole};
@@ -14,8 +14,6 @@ use crate::spec::{BACKOFF, lasting};
 pub enum Task {
     /// Makes etcd's users, and has it ask who calls.
     Users,
-    /// Keeps the cluster's records, and decides over them.
-    Cluster,
     /// Carries this machine's clients of the Kubernetes API to one that answers.
     Balancer,
     /// Imports the images that the root brings.
@@ -28,21 +26,16 @@ pub enum Task {
     Pods,
 }
 
-/// Between two tries to read the cluster's records: without quorum they fail for as long as that lasts, and are read as soon as
-/// etcd has one again.
-const WITHOUT_QUORUM: Duration = Duration::from_secs(2);
 /// For pods, each of which has 30 s.
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 7] =
-        [Self::Users, Self::Cluster, Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
+    const ALL: [Self; 6] = [Self::Users, Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
 
     /// Name of the task in the tree.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Users => names::MAKES_USERS,
-            Self::Cluster => names::RECORDS,
             Self::Balancer => names::BALANCER,
             Self::Images => names::IMAGES,
             Self::Bootstrap => names::BOOTSTRAP,
@@ -54,11 +47,7 @@ impl Task {
     /// Units that the task waits for on a machine of this plan.
     pub(crate) fn needs(self, plan: &ServicePlan) -> Vec<Need> {
         match self {
-            // They ask this machine's etcd; while its users are made it refuses who asked before.
-            Self::Cluster if plan.etcd.users == EtcdUsers::Unknown => {
-                vec![Need::ready(names::ETCD), Need::finished(names::MAKES_USERS)]
-            }
-            Self::Users | Self::Cluster => vec![Need::ready(names::ETCD)],
+            Self::Users => vec![Need::ready(names::ETCD)],
             // Images are written to containerd's store by its API; at the end pods are gone before it is.
             Self::Images | Self::Pods => vec![Need::ready(names::CONTAINERD)],
             Self::Bootstrap => vec![Need::ready(names::APISERVER)],
@@ -73,10 +62,6 @@ impl Task {
         let spec = lasting(self.name(), self.needs(plan));
         match self {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
-            Self::Cluster => {
-                let backoff = Backoff { cap: WITHOUT_QUORUM, ..BACKOFF };
-                Spec { restart: Restart::Always(backoff), ..spec }
-            }
             Self::Balancer | Self::Observer => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
@@ -85,7 +70,7 @@ impl Task {
     /// The roles any of which wants it.
     const fn wanted_by(self) -> &'static [ServiceRole] {
         match self {
-            Self::Users | Self::Cluster => &[ServiceRole::Coordinator],
+            Self::Users => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
             Self::Bootstrap => &[ServiceRole::ControlPlane],
             Self::Images | Self::Observer | Self::Pods => &[ServiceRole::Worker],

@@ -207,7 +207,7 @@ fn what_changes_replaces_the_units_that_it_is_about() {
     assert_eq!(with(now.etcd.clone()), "");
     assert_eq!(with(EtcdPlan { others: vec![other()], ..now.etcd.clone() }), "etcd");
     assert_eq!(with(EtcdPlan { begins: EtcdCluster::Recovered, ..now.etcd.clone() }), "etcd");
-    assert_eq!(with(EtcdPlan { users: EtcdUsers::Unknown, ..now.etcd.clone() }), "cluster etcd.users kube.apiserver");
+    assert_eq!(with(EtcdPlan { users: EtcdUsers::Unknown, ..now.etcd.clone() }), "etcd.users kube.apiserver");
     let other = |pods| {
         let both = [ControlPlane, Worker].into_iter().collect();
         let vpn_ip = now.assignment.vpn_ip();
@@ -278,14 +278,13 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
-               cluster kube.balancer images kube.bootstrap kube.observer pods";
+               kube.balancer images kube.bootstrap kube.observer pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane =
-        "etcd kube.apiserver kube.controller-manager kube.scheduler cluster kube.balancer kube.bootstrap";
+    let control_plane = "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
     assert_eq!(runs(Node, &[Worker]), worker);
-    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd cluster".to_owned(), String::new()));
+    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
 }
 
 /// An etcd without users lets everybody who reaches it read and write everything.
@@ -294,9 +293,7 @@ fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
     let plan = ServicePlan { etcd: EtcdPlan { users: EtcdUsers::Unknown, ..plan().etcd }, ..plan() };
     let (apiserver, _) = program(&plan, "kube.apiserver");
     assert_eq!(apiserver.needs, [Need::started("etcd"), Need::finished("etcd.users")]);
-    // Each user that is made is another revision of etcd's rights, and questions of the one before are refused.
     let task = |task| wanted(&plan).into_iter().find(|unit| unit.run == Run::Task(task)).unwrap().spec;
-    assert_eq!(task(Task::Cluster).needs, [Need::ready("etcd"), Need::finished("etcd.users")]);
     assert_eq!(task(Task::Users).needs, [Need::ready("etcd")]);
     let [root, kubernetes] = ETCD_USERS;
     assert_eq!((root.name, root.may), ("root", EtcdRights::All));

@@ -1,5 +1,5 @@
-//! Keeps this coordinator's copy of the records: reads everything, then takes what a watch tells. Whatever is lost ends it,
-//! and the supervisor begins it again, after a pause that grows.
+//! Keeps this coordinator's copy of the records up: reads everything, then takes what a watch tells. Whatever is lost ends it; when it is
+//! begun again, the crate `member` says.
 
 use std::convert::Infallible;
 
@@ -10,16 +10,13 @@ use etcd::{BadAnswer, Progress, Reading, Watched};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::{Records, members, recovery};
+use super::{Records, recovery};
 use crate::enrolment::MakeError;
 use crate::runtime::clock;
 
 /// Why the copy is not kept up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
-    /// Whether its etcd votes.
-    #[error("ask etcd whether it votes")]
-    Votes(#[source] NoAnswer),
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] Unreadable),
@@ -69,18 +66,22 @@ impl Drop for Fresh<'_> {
     }
 }
 
-/// Reads, then follows what is changed, until that fails.
-pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
-    members::votes(&records.link).await.map_err(Lost::Votes)?;
-    let view = read(records, Of::Now).await?;
-    let revision = view.revision();
-    let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
-    // While the cluster is being recovered its etcd is not here to stay.
-    let lost = recovery::noted()?.map(|_| clock::unix_millis());
-    records.shows(|seen| (seen.view, seen.lost) = (Some(view), lost))?;
-    let _fresh = Fresh(records);
-    tracing::info!(revision, "the cluster's records are read");
-    match follow(records, told).await? {}
+impl Records {
+    /// Reads everything, then follows what is changed, until that fails.
+    ///
+    /// # Errors
+    /// [`Lost`] says why nothing is kept up any more.
+    pub(crate) async fn keep(&self) -> Result<Infallible, Lost> {
+        let view = read(self, Of::Now).await?;
+        let revision = view.revision();
+        let told = self.link.watch(revision).await.map_err(Lost::Watch)?;
+        // While the cluster is being recovered its etcd is not here to stay.
+        let lost = recovery::noted()?.map(|_| clock::unix_millis());
+        self.shows(|seen| (seen.view, seen.lost) = (Some(view), lost))?;
+        let _fresh = Fresh(self);
+        tracing::info!(revision, "the cluster's records are read");
+        follow(self, told).await
+    }
 }
 
 /// Takes what the watch tells.

@@ -9,15 +9,13 @@ use cluster::members::Step;
 use etcd::members::{Change, Health, Member, change, seen};
 use model::ETCD_CLIENT_PORT;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::link::{Link, NoAnswer};
 use super::{Records, Unread};
 
 /// A member that says nothing for so long is silent.
 const SILENT: Duration = Duration::from_secs(2);
-/// Time between two questions to an etcd that does not vote yet.
-const UNSETTLED: Duration = Duration::from_millis(500);
 
 /// Why members cannot be looked at, or not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -35,18 +33,6 @@ pub(crate) enum MembersError {
 pub(super) struct MembersLook {
     links: BTreeMap<Ipv4Addr, Link>,
     answers: Option<Answers>,
-}
-
-/// Waits until this machine's etcd votes: a learner answers no question.
-pub(super) async fn votes(link: &Link) -> Result<(), NoAnswer> {
-    let mut told = false;
-    while !link.health().await?.votes {
-        if !std::mem::replace(&mut told, true) {
-            tracing::info!("etcd keeps a copy here, and does not vote yet");
-        }
-        sleep(UNSETTLED).await;
-    }
-    Ok(())
 }
 
 impl Records {

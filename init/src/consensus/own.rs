@@ -8,16 +8,43 @@ use cluster::{Denied, View};
 use etcd::Progress;
 use etcd::audit::Trimming;
 use etcd::wire::etcdserverpb::RangeRequest;
+use services::EtcdUsers;
 
 use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
-use super::{NotGranted, Records};
+use super::{NotGranted, Records, users};
 use crate::runtime::clock;
+
+/// Why it is not known whether this machine's etcd votes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VoteError {
+    /// etcd does not say.
+    #[error("ask etcd whether it votes")]
+    Etcd(#[from] NoAnswer),
+    /// etcd does not ask yet who calls.
+    #[error("etcd's users are not made yet")]
+    NoUsers,
+    /// Whether the users are made cannot be seen.
+    #[error(transparent)]
+    Users(#[from] users::Error),
+}
 
 impl Records {
     /// Answers a question about what was seen since these records were begun; there is no view before they were read.
     pub(crate) fn view<T>(&self, question: impl FnOnce(Option<&View>) -> T) -> T {
         question(self.seen.borrow().view.as_ref())
+    }
+
+    /// Whether this machine's etcd votes. Before its users are made it is not asked: each of them is another revision of etcd's rights,
+    /// and questions of the one before are refused.
+    ///
+    /// # Errors
+    /// [`VoteError`].
+    pub(crate) async fn votes(&self) -> Result<bool, VoteError> {
+        if users::known()? == EtcdUsers::Unknown {
+            return Err(VoteError::NoUsers);
+        }
+        Ok(self.link.health().await?.votes)
     }
 
     /// Copy of the records that this machine's etcd has, however old; none where its epochs are no newer than `since`.

@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use super::attend::{CallError, ClientError, Dialler};
 use crate::consensus::link::NoAnswer;
 use crate::consensus::{
-    self, First, MembersError, NotGranted, Records, RecoveryError, RevocationError, Unreadable, UsersError,
+    self, First, Lost, MembersError, NotGranted, Records, RecoveryError, RevocationError, Unreadable, UsersError,
+    VoteError,
 };
 use crate::control::{self, Ground};
 use crate::enrolment::shares::WriteError;
@@ -79,6 +80,12 @@ pub(crate) enum Error {
     /// The copy that etcd has cannot be read.
     #[error(transparent)]
     OwnCopy(#[from] Unreadable),
+    /// Whether etcd votes is not known.
+    #[error(transparent)]
+    Vote(#[from] VoteError),
+    /// The records are not kept up any more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
     /// etcd's members cannot be looked at.
     #[error(transparent)]
     Members(#[from] MembersError),
@@ -349,6 +356,14 @@ impl Performer {
     pub(super) async fn decide(self, request: OwnRequest) -> Result<EffectOutcome, Error> {
         self.running()?.ask(request).await?;
         Ok(EffectOutcome::Whole)
+    }
+
+    pub(super) async fn ask_vote(self) -> Result<EffectOutcome, Error> {
+        Ok(EffectOutcome::Votes(self.running()?.votes().await?))
+    }
+
+    pub(super) async fn keep_records(self) -> Result<EffectOutcome, Error> {
+        match self.running()?.keep().await? {}
     }
 
     pub(super) async fn look_at_members(self) -> Result<EffectOutcome, Error> {
