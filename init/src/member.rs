@@ -148,6 +148,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
                 None => continue,
             },
             () = performer.context().reach.recovers.notified() => Event::Recover,
+            () = performer.context().reach.erases.notified() => Event::Erase,
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
         performer.view(|view| life.handle(event, view, clock::now(), &mut out));
@@ -279,6 +280,9 @@ fn told(outcome: Result<EffectOutcome, Failure>) -> Result<Result<EffectOutcome,
 }
 
 fn report(performer: &Performer, part: Part, text: Option<String>) {
+    if part == Part::Doubt {
+        performer.context().reach.doubt(text.is_some());
+    }
     match (part, text) {
         (Part::Doubt, Some(text)) => performer.board().error(&text),
         (Part::Role, Some(text)) => tracing::info!(%text, "the coordinator role is not as it should be yet"),

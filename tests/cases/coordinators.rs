@@ -32,6 +32,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a cluster that has a leader is not recovered", &["K6"], not_recovered),
     case("one of three goes on alone for its owner, and loses nothing", &["K6"], recovered),
     case("machines that a recovery took out are coordinators again", &["K6"], taken_out),
+    case("what a recovery leaves is erased by its owner's word", &["K6"], erased),
     case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
     case("the first coordinator becomes a node, and keeps its address", &["N6", "S5"], becomes_node),
     case("a coordinator that left is no peer, and may have kept keys", &["M4", "S5"], leaves),
@@ -284,6 +285,20 @@ fn taken_out(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))?;
     ensure!(tickets(&fleet)?.is_superset(&before), "acknowledged before, and lost");
     Ok(())
+}
+
+/// A machine that one coordinator alone calls a node keeps what it has of a coordinator, until its owner says otherwise.
+fn erased(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    fleet.switch_off(&[2, 3], Off::AtOnce, t.within(10))?;
+    fleet.until(t.within(60), || fleet.ask(&RECOVER))?;
+    fleet.start(2)?;
+    fleet.comes_back(t, 2)?;
+    fleet.says(2, fleet.booted(2)?, LAID_DOWN, t.within(90))?;
+    let erase = || fleet.ask(&["machine", "role", "erase", &name(2), "--yes"]);
+    erase().context("it keeps what it has")?;
+    let refused = |error: anyhow::Error| error.to_string().contains("nothing was erased").then_some(());
+    fleet.vm(2)?.until(t.within(30), || erase().err().and_then(refused)).context("there is something left to erase")
 }
 
 /// A coordinator alone becomes three, of which one is reset as it begins: whoever votes then holds a share already, or

@@ -2,6 +2,7 @@
 
 pub(crate) mod activate;
 mod change;
+mod erase;
 pub(super) mod list;
 mod logs;
 mod reboot;
@@ -26,7 +27,7 @@ pub(crate) enum Command {
     List,
     /// Have a blank machine join the cluster, by the code on its screen
     Activate(activate::Activate),
-    /// Give a machine a role, or take it
+    /// Give a machine a role, take it, or erase what is left of it
     #[command(subcommand)]
     Role(change::Role),
     /// Make a coordinator of a machine that joined by a ticket of that role

@@ -541,6 +541,11 @@ impl public_server::Public for Api {
         Ok(Response::new(RecoverClusterResponse { silent_ms: 34_000, others: vec![other] }))
     }
 
+    async fn erase_role(&self, _: Request<EraseRoleRequest>) -> Result<Response<EraseRoleResponse>, Status> {
+        self.owners_call("EraseRole")?;
+        Ok(Response::new(EraseRoleResponse {}))
+    }
+
     async fn issue_ticket(
         &self,
         request: Request<IssueTicketRequest>,

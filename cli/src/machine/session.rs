@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, GetStateRequest, GiveClusterKeyRequest,
-    GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest, ListOwnersRequest,
-    ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
-    RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest,
-    WaitConditionRequest,
+    AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, EraseRoleRequest, GetStateRequest,
+    GiveClusterKeyRequest, GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest,
+    ListOwnersRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
+    RecoveryRecordRequest, RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest,
+    StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, Listed, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery, MachineChange,
@@ -238,6 +238,11 @@ impl Session {
     pub(crate) async fn recover_cluster(&mut self, proceed: bool) -> Result<RecoveryPlan, CallError> {
         let request = RecoverClusterRequest { proceed };
         soon("RecoverCluster", self.client.recover_cluster(request)).await.map(Into::into)
+    }
+
+    /// Has the machine erase what it has kept of the coordinator role.
+    pub(crate) async fn erase_role(&mut self) -> Result<(), CallError> {
+        soon("EraseRole", self.client.erase_role(EraseRoleRequest {})).await.map(drop)
     }
 
     /// Issues a ticket whose key is ours.

@@ -100,6 +100,7 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/ListMachines", MEMBER, "names every machine and where it is"),
     changing("/cairn.v1.Public/ChangeMachine", MEMBER, "gives roles and takes machines out"),
     changing("/cairn.v1.Public/RecoverCluster", MEMBER, "takes all other coordinators out"),
+    changing("/cairn.v1.Public/EraseRole", MEMBER, "erases a copy of the records that may be the last"),
     changing("/cairn.v1.Public/IssueTicket", MEMBER, "lets machines into the cluster"),
     owner("/cairn.v1.Public/ListTickets", MEMBER, "tells who may be let in"),
     changing("/cairn.v1.Public/RevokeTicket", MEMBER, "keeps machines out of the cluster"),
@@ -365,6 +366,7 @@ mod tests {
             "Tunnel",
             "ChangeMachine",
             "RecoverCluster",
+            "EraseRole",
             "IssueTicket",
             "RevokeTicket",
             "AddOwner",
@@ -408,7 +410,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 35] = [
+        let expected: [(&str, Permission, &[MachineState]); 36] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -431,6 +433,7 @@ mod tests {
             ("Public/ListMachines", Permission::Owner, &[Running]),
             ("Public/ChangeMachine", Permission::Owner, &[Running]),
             ("Public/RecoverCluster", Permission::Owner, &[Running]),
+            ("Public/EraseRole", Permission::Owner, &[Running]),
             ("Public/IssueTicket", Permission::Owner, &[Running]),
             ("Public/ListTickets", Permission::Owner, &[Running]),
             ("Public/RevokeTicket", Permission::Owner, &[Running]),

@@ -22,6 +22,10 @@ use crate::source::{Source, Turn, VpnPlace, round};
 /// Time between two rounds for a second voice, while one coordinator says that the machine is a node.
 const SECOND_VOICE: Duration = Duration::from_secs(30);
 
+/// Report while one coordinator says so.
+const IN_DOUBT: &str = "one coordinator says that this machine is a node; what a coordinator has is kept here until a second one says \
+                        so, or an owner: cairnctl machine role erase";
+
 /// Facts that a start reads, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LifeFacts {
@@ -217,8 +221,7 @@ impl Life {
             return self.leave(by, why.to_string(), now, out);
         }
         if !self.is_doubtful(&desired) {
-            self.report(Part::Doubt, None, out);
-            return self.believe(desired);
+            return self.believe(desired, out);
         }
         let is_new = self.voices.insert(by);
         let electorate = self.electorate.clone().unwrap_or_default();
@@ -226,8 +229,7 @@ impl Life {
             return self.keeping.desired(Some(desired));
         }
         self.doubtful = Some(desired);
-        let text = "one coordinator says that this machine is a node; what a coordinator has is kept here until a second one says so";
-        self.report(Part::Doubt, Some(text.to_owned()), out);
+        self.report(Part::Doubt, Some(IN_DOUBT.to_owned()), out);
         if is_new && !electorate.is_subset(&self.voices) {
             self.seek(now, out);
         }
@@ -248,8 +250,8 @@ impl Life {
     }
 
     /// Has desired state that was judged be kept, and obeyed then.
-    fn believe(&mut self, desired: Box<Desired>) {
-        self.certain();
+    fn believe(&mut self, desired: Box<Desired>, out: &mut Vec<Effect>) {
+        self.certain(out);
         self.rejoining = None;
         if desired.says_the_same(self.belief.desired()) {
             self.keeping.desired(None);
@@ -269,7 +271,8 @@ impl Life {
     }
 
     /// No voice says any more that the machine is a node, or enough do.
-    fn certain(&mut self) {
+    fn certain(&mut self, out: &mut Vec<Effect>) {
+        self.report(Part::Doubt, None, out);
         self.doubtful = None;
         self.voices.clear();
         (self.second_voice, self.in_vain) = (None, false);
@@ -314,7 +317,7 @@ impl Life {
             self.electorate = Some(electorate.clone());
             self.keeping.electorate(electorate);
         }
-        self.believe(desired);
+        self.believe(desired, out);
     }
 
     fn done(&mut self, kind: EffectKind, outcome: Result<EffectOutcome, String>, now: Instant, out: &mut Vec<Effect>) {
@@ -330,7 +333,7 @@ impl Life {
             (Effect::AskDirectory(_), _) => {}
             (Effect::Keep(KeptFile::Desired(desired)), Ok(_)) => {
                 if desired.assignment.role() == ClusterRole::Node {
-                    self.certain();
+                    self.certain(out);
                 }
                 self.belief.take((**desired).clone());
                 self.heard = true;

@@ -10,7 +10,7 @@ use model::ClusterRole::{Coordinator, Node};
 use proptest::prelude::*;
 
 use crate::fixture::{World, desired, ids, learner, member, version};
-use crate::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason};
+use crate::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part};
 
 /// The same word by each of these coordinators.
 fn all_say(who: &[u8], word: &Desired) -> BTreeMap<u8, Desired> {
@@ -130,8 +130,10 @@ fn an_owner_erases_what_no_two_voices_can_end() {
     assert!(world.keys, "nobody said that it is a node");
     world.hears(&all_say(&[2], &node(11)));
     assert!(world.keys);
+    world.past();
     world.handle(Event::Erase).settle();
     assert_eq!(end(&world), node_end());
+    assert!(world.past().contains(&Effect::Report(Part::Doubt, None)), "there is nothing more to erase");
 }
 
 /// Proves: S14

@@ -10,6 +10,7 @@ use cluster::record::{Generations, Standing};
 use cluster::role::AnyRole;
 use model::{ClusterRole, NodeName};
 
+use super::erase::{self, Erase};
 use crate::clock::Deadline;
 use crate::commands::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
@@ -31,6 +32,8 @@ pub(crate) enum Role {
     /// Of three voters two are left, where no other coordinator keeps a copy: then
     /// nothing is decided while one of the two is off.
     Remove(RoleChange),
+    /// Have a machine that was taken out erase what it keeps of a coordinator
+    Erase(Erase),
 }
 
 #[derive(Debug, Args)]
@@ -184,6 +187,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
     let (becomes, arguments) = match role {
         Role::Add(arguments) => (ClusterRole::Coordinator, arguments),
         Role::Remove(arguments) => (ClusterRole::Node, arguments),
+        Role::Erase(arguments) => return erase::run(arguments, context, out).await,
     };
     let found = about(context, &arguments.called).await?;
     change_role(found, becomes, &arguments.following, context, out).await

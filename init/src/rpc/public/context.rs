@@ -2,6 +2,7 @@
 //! Shared by the boot, which fills it, and by every call, which reads it; decides nothing.
 
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use pki::SpkiPin;
@@ -35,6 +36,14 @@ pub(crate) enum Broken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the machine is going down already")]
 pub(crate) struct GoingDown;
+
+/// Nobody calls the machine a node whose word does not suffice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this machine keeps nothing that an owner could erase: it coordinates, or two coordinators have called it a node; \
+     nothing was erased"
+)]
+pub(crate) struct NothingKept;
 
 /// Parts that the methods need; calls share them.
 #[derive(Debug)]
@@ -132,6 +141,10 @@ pub(crate) struct Reach {
     pub(super) machines: Underway,
     /// Told when the owner has noted that the cluster is to be recovered with this machine.
     pub(crate) recovers: Notify,
+    /// Whether too few coordinators call the machine a node, so that it keeps what it has of one.
+    doubted: AtomicBool,
+    /// Told when the owner has the machine erase that.
+    pub(crate) erases: Notify,
 }
 
 impl Default for Reach {
@@ -143,6 +156,8 @@ impl Default for Reach {
             forwards: Arc::default(),
             machines: Underway::at_most(1),
             recovers: Notify::new(),
+            doubted: AtomicBool::new(false),
+            erases: Notify::new(),
         }
     }
 }
@@ -156,6 +171,23 @@ impl Reach {
     /// The machine coordinates: these are the cluster's records. None: it does so no longer.
     pub(crate) fn coordinate(&self, records: Option<Records>) {
         self.records.send_replace(records);
+    }
+
+    /// Too few coordinators call the machine a node, or nobody does any more.
+    pub(crate) fn doubt(&self, doubted: bool) {
+        self.doubted.store(doubted, Ordering::Relaxed);
+    }
+
+    /// Has the machine erase what it keeps of a coordinator.
+    ///
+    /// # Errors
+    /// [`NothingKept`].
+    pub(super) fn erase(&self) -> Result<(), NothingKept> {
+        if !self.doubted.load(Ordering::Relaxed) {
+            return Err(NothingKept);
+        }
+        self.erases.notify_one();
+        Ok(())
     }
 
     /// The machine has a mesh: this is what it is told of its peers. A second time changes nothing.
@@ -202,5 +234,24 @@ impl Panel {
     /// All services of all trees.
     pub(super) fn snapshots(&self) -> Vec<Snapshot> {
         lock::even_if_poisoned(&self.trees).iter().flat_map(Services::snapshots).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Duration, timeout};
+
+    use super::*;
+
+    /// Proves: K6
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_erases_only_what_is_kept_in_doubt() {
+        let reach = Reach::default();
+        let told = async || timeout(Duration::from_secs(60), reach.erases.notified()).await.is_ok();
+        assert_eq!((reach.erase(), told().await), (Err(NothingKept), false));
+        reach.doubt(true);
+        assert_eq!((reach.erase(), told().await), (Ok(()), true));
+        reach.doubt(false);
+        assert_eq!((reach.erase(), told().await), (Err(NothingKept), false));
     }
 }

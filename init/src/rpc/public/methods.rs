@@ -239,6 +239,14 @@ impl api::public_server::Public for Public {
         Ok(Response::new(plan.into()))
     }
 
+    async fn erase_role(
+        &self,
+        _: Request<wire::EraseRoleRequest>,
+    ) -> Result<Response<wire::EraseRoleResponse>, Status> {
+        self.0.reach.erase().map_err(|why| Status::failed_precondition(why.to_string()))?;
+        Ok(Response::new(wire::EraseRoleResponse {}))
+    }
+
     async fn issue_ticket(
         &self,
         request: Request<wire::IssueTicketRequest>,
