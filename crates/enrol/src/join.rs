@@ -332,7 +332,7 @@ pub struct AdmissionOffer {
 
 /// An offer that fits the machine that judged it. Only [`Asker::judge`] makes one.
 ///
-/// ```compile_fail,E0423
+/// ```compile_fail,E0603
 /// fn beside(offer: enrol::join::AdmissionOffer) -> enrol::join::FittingOffer {
 ///     enrol::join::FittingOffer(offer) // nobody judged it
 /// }
