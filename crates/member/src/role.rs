@@ -77,6 +77,8 @@ pub(crate) struct Role {
     /// Whether etcd has begun; none where that has to be looked at.
     begun: Option<bool>,
     running: Option<EtcdStart>,
+    /// Whether units may run though they could not be started, or stopped, all.
+    half: bool,
     /// When the units were started.
     since: Instant,
     face: Option<Face>,
@@ -126,6 +128,7 @@ impl Role {
                 (true, None) => Recovery::Noted,
             },
             running,
+            half: false,
             tries: 0,
             busy: None,
             again: None,
@@ -145,6 +148,11 @@ impl Role {
     /// Whether units of a coordinator run.
     pub(crate) const fn runs(&self) -> bool {
         self.running.is_some()
+    }
+
+    /// Whether any unit of a coordinator may run.
+    const fn may_run(&self) -> bool {
+        self.running.is_some() || self.half
     }
 
     /// EffectKind of the step that is under way.
@@ -189,8 +197,10 @@ impl Role {
                 self.tries += 1;
             }
             if matches!(effect, Effect::Units(_)) {
-                // Half of them may run.
+                // Half of them may run, etcd among them.
                 self.face = self.face.map(|_| Face::Leaving);
+                self.half = true;
+                self.begun = self.begun.filter(|begun| *begun);
             }
             return;
         };
@@ -214,7 +224,7 @@ impl Role {
                     // The APIs are to show the records of these.
                     self.face = None;
                 }
-                (self.running, self.since) = (plan.clone(), now);
+                (self.running, self.half, self.since) = (plan.clone(), false, now);
             }
             Effect::Face(face) => self.face = Some(*face),
             Effect::EraseShares => self.shares_erased = true,
@@ -284,15 +294,15 @@ impl Role {
         if self.face == Some(Face::Coordinator) {
             return Step::Do(Effect::Face(Face::Leaving));
         }
-        Step::Do(if self.running.is_some() { Effect::Units(None) } else { Effect::PutEtcdAside })
+        Step::Do(if self.may_run() { Effect::Units(None) } else { Effect::PutEtcdAside })
     }
 
     fn towards_stopped(&self, in_vain: bool) -> Step {
-        match (&self.face, &self.running) {
+        match (&self.face, self.may_run()) {
             (Some(Face::Coordinator), _) => Step::Do(Effect::Face(Face::Leaving)),
-            (_, Some(_)) => Step::Do(Effect::Units(None)),
-            (Some(Face::Leaving) | None, None) if in_vain => Step::Do(Effect::Face(Face::Node)),
-            (Some(Face::Node | Face::Leaving) | None, None) => Step::Rest,
+            (_, true) => Step::Do(Effect::Units(None)),
+            (Some(Face::Leaving) | None, false) if in_vain => Step::Do(Effect::Face(Face::Node)),
+            (Some(Face::Node | Face::Leaving) | None, false) => Step::Rest,
         }
     }
 
@@ -300,7 +310,7 @@ impl Role {
         if self.face == Some(Face::Coordinator) {
             return Step::Do(Effect::Face(Face::Leaving));
         }
-        if self.running.is_some() {
+        if self.may_run() {
             return Step::Do(Effect::Units(None));
         }
         if !self.shares_erased {

@@ -479,3 +479,27 @@ fn a_demotion_ends_by_the_words_of_two_others() {
     world.hears(&all_say(&[2, 3], &node(13)));
     assert_eq!(end(&world), node_end());
 }
+
+/// Proves: S14
+#[test]
+fn units_that_failed_half_way_stop_before_anything_goes() {
+    let mut world = World::node();
+    world.start().settle();
+    world.hears(&all_say(&[2, 3], &node(10)));
+    let by = world.attended().expect("somebody");
+    world.handle(Event::Told { by, word: Word::Desired(learner(11, &[2, 3]).into()) });
+    while !matches!(world.queue.first(), Some(Effect::Units(Some(_)))) {
+        let effect = world.queue.remove(0);
+        if let Some((kind, outcome)) = world.perform(effect) {
+            world.handle(Event::Done(kind, Ok(outcome)));
+        }
+    }
+    // Some of them run, etcd among them.
+    let effect = world.queue.remove(0);
+    world.perform(effect);
+    world.handle(Event::Done(EffectKind::Units, Err(String::from("one does not start")))).settle().past();
+    world.handle(Event::Told { by, word: Word::Desired(node(12).into()) }).settle();
+    world.pass(2);
+    assert!(world.steps().contains(&EffectKind::Units), "they stop");
+    assert_eq!(end(&world), node_end());
+}
