@@ -1,7 +1,7 @@
 //! What voters keep of the cold-start key: real bytes on an ESP each, written and read by the code that machines run. A law
 //! says that a quorum of an epoch that stands opens all its disks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::epochs::Holding;
 use cluster::members::quorum;
@@ -29,13 +29,20 @@ pub struct Esps {
     cluster: ClusterId,
     master: MasterSecret,
     slots: BTreeMap<MachineId, Slots>,
+    /// Machines that were made nodes, and have erased what they held.
+    erased: BTreeSet<MachineId>,
 }
 
 impl Esps {
     /// Nobody holds anything yet.
     #[must_use]
     pub fn new(cluster: ClusterId) -> Self {
-        Self { cluster, master: MasterSecret(Secret::take(&mut [0x3a; 32])), slots: BTreeMap::new() }
+        Self {
+            cluster,
+            master: MasterSecret(Secret::take(&mut [0x3a; 32])),
+            slots: BTreeMap::new(),
+            erased: BTreeSet::new(),
+        }
     }
 
     /// Each machine's local key is another one.
@@ -51,6 +58,7 @@ impl Esps {
     /// When the machine is no holder.
     pub fn write(&mut self, machine: MachineId, holding: &Holding) {
         let (holder, key) = (Holder { cluster: self.cluster, machine }, self.share_key(machine));
+        self.erased.remove(&machine);
         let slots = self.slots.entry(machine).or_insert_with(|| Slots([(); 2].map(|()| vec![0; SLOT_BYTES].into())));
         let write = share::hold(holding, &holder, &self.master, &key, slots).expect("a holder");
         if let Some(write) = write {
@@ -59,6 +67,20 @@ impl Esps {
         if holding.stands == Some(holding.epoch.number()) {
             erase_superseded(slots, holding.epoch.number());
         }
+    }
+
+    /// A machine erases all that it holds.
+    pub fn erase(&mut self, machine: MachineId) {
+        self.slots.remove(&machine);
+        self.erased.insert(machine);
+    }
+
+    /// Whether a machine holds its share of an epoch, for its disk.
+    #[must_use]
+    pub fn holds(&self, machine: MachineId, disk: DiskUuid, epoch: u32) -> bool {
+        let Some(slots) = self.slots.get(&machine) else { return false };
+        let (held, _) = open_shares(slots, disk, &self.share_key(machine));
+        held.iter().any(|held| held.epoch().number() == epoch)
     }
 
     /// Whether each share that a machine holds carries the key of `generation`: without that its disk is not locked with it.
@@ -88,7 +110,13 @@ impl Esps {
     /// # Errors
     /// [`Broken`] names who does not, or does.
     pub fn opens(&self, epoch: &Epoch, disks: &Disks, random: &mut Random) -> Result<(), Broken> {
-        let mut back: Vec<_> = epoch.holders().iter().copied().collect();
+        // Whoever was made a node has erased its share; as many as a quorum are left.
+        let mut back: Vec<_> = epoch.holders().difference(&self.erased).copied().collect();
+        if let Some(gone) = epoch.holders().intersection(&self.erased).next()
+            && back.len() < quorum(epoch.holders().len())
+        {
+            return Err(broken(gone, epoch, "has erased its share, and is needed"));
+        }
         while back.len() > quorum(epoch.holders().len()) {
             back.swap_remove(random.below(back.len()));
         }
@@ -179,8 +207,6 @@ fn broken(who: &MachineId, epoch: &Epoch, how: &str) -> Broken {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use cluster::record::Generations;
 
     use super::*;

@@ -19,6 +19,8 @@ pub struct Etcd {
     history: BTreeMap<u64, Vec<Change>>,
     compacted: u64,
     members: BTreeMap<MachineId, Member>,
+    /// Members that were ever added.
+    added: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -30,6 +32,8 @@ struct Stored {
 /// A member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Member {
+    /// Number of the member: one that is taken out and added again is another.
+    number: u64,
     votes: bool,
     /// It has run once; a member that was added has not.
     started: bool,
@@ -73,7 +77,7 @@ impl Etcd {
     /// An etcd of one voter.
     #[must_use]
     pub fn of(first: MachineId) -> Self {
-        let member = Member { votes: true, started: true, up: true, caught_up: true };
+        let member = Member { number: 0, votes: true, started: true, up: true, caught_up: true };
         Self { members: [(first, member)].into(), ..Self::default() }
     }
 
@@ -179,6 +183,12 @@ impl Etcd {
         up >= quorum(all)
     }
 
+    /// Number under which a machine is a member; none where it is none.
+    #[must_use]
+    pub fn added(&self, machine: &MachineId) -> Option<u64> {
+        self.members.get(machine).map(|member| member.number)
+    }
+
     /// Its members, as a coordinator sees them.
     #[must_use]
     pub fn members(&self) -> Members {
@@ -235,7 +245,9 @@ impl Etcd {
         if self.voters().any(|member| !member.up) {
             return Err(Refused::Unhealthy);
         }
-        self.members.insert(id, Member { votes: false, started: false, up: false, caught_up: false });
+        self.added += 1;
+        let member = Member { number: self.added, votes: false, started: false, up: false, caught_up: false };
+        self.members.insert(id, member);
         Ok(())
     }
 

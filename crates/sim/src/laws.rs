@@ -10,6 +10,8 @@ use cluster::txn::Granted;
 use keys::cold_start::Epoch;
 use model::{DiskUuid, Ipv4Prefix, MachineId, TicketId};
 
+pub mod life;
+
 /// A law that was broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{law}: {how}")]

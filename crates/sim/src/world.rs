@@ -10,23 +10,22 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
-use cluster::decision::{Decision, Next, Proposal};
-use cluster::denied::Denied;
-use cluster::epochs::{self, Due, Holding};
-use cluster::key::AUDIT;
-use cluster::peers::{Known, News};
-use cluster::record::{Generations, UnixSeconds};
+use cluster::Word;
+use cluster::decision::{Decision, Proposal};
+use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
+use cluster::epochs::Holding;
+use cluster::record::{Generations, Standing, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Offer, Request};
-use cluster::state::Change;
-use cluster::txn::{Granted, Outcome};
+use cluster::txn::Outcome;
 use cluster::view::View;
 use keys::cold_start::Epoch;
 use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
-use model::{ClusterRole, Level, MachineId, VPN_PREFIX};
+use member::{Effect, EtcdStart, Face};
+use model::{Assignment, ClusterRole, Ipv4Prefix, Level, MachineId, Prefixes, VPN_PREFIX};
 use testkit::Random;
 
 use crate::cast;
@@ -35,8 +34,13 @@ use crate::etcd::Etcd;
 use crate::laws::{Broken, Laws};
 
 mod cables;
+mod decided;
+mod duties;
 #[cfg(test)]
 mod faults;
+mod life;
+mod listen;
+mod machine;
 mod owner;
 mod parts;
 mod recovery;
@@ -44,9 +48,11 @@ mod shares;
 mod trail;
 mod waves;
 
-use cables::{INTERVAL, Versions};
+use cables::Versions;
+use listen::Tells;
+use machine::{Cable, Lie, Machine, Power, Running};
 use parts::Parts;
-use trail::{brief, short};
+use trail::brief;
 pub use waves::{WAVE, WAVES, waves};
 
 /// How often a machine asks before it gives up for good: worlds end.
@@ -69,7 +75,7 @@ pub struct Plan {
 
 impl Plan {
     /// What tests live through by the hundred: a tenth of a second each, and most that happens to a cluster happens in it.
-    pub const SMALL: Self = Self { machines: 29, members: 0, tickets: 12, lasts: 20_000, events: u64::MAX };
+    pub const SMALL: Self = Self { machines: 29, members: 0, tickets: 12, lasts: 50_000, events: u64::MAX };
 }
 
 /// What happened in a world in which all laws held.
@@ -125,20 +131,30 @@ enum Event {
     Ask { who: Who, decision: Decision, via: MachineId },
     /// What a coordinator decided reaches etcd.
     Commit { who: Who, decision: Decision, via: MachineId, proposal: Proposal },
-    /// A machine goes on, in whatever it is at.
-    Live(u16),
-    /// A member asks who the others are.
-    Peers(u16),
-    /// What a coordinator answered it.
-    News(u16, Box<News>),
+    /// A machine asks for what opens its disk, or to be let in.
+    Opens(u16),
+    /// The life of a machine begins in a boot.
+    Begins(u16, u64),
+    /// A deadline of a life has come.
+    Wakes(u16, u64),
+    /// An effect of a life ends.
+    Performs { n: u16, number: u64, effect: Box<Effect> },
+    /// A coordinator looks for something to tell on a stream.
+    Tells(u16, u64, Tells),
+    /// A word arrives on a stream.
+    Told(u16, u64, Box<Word>),
+    /// The end of a stream is seen.
+    Left(u16, u64),
+    /// A coordinator's own life hears of its records.
+    Own(u16),
     /// An owner asks for something.
     Owner,
     /// An owner looks whether the cluster is to go on with one coordinator alone.
     Recover,
     /// A coordinator sees what was changed.
     Watch(MachineId),
-    /// A coordinator makes the next change of etcd's members.
-    Reconcile(MachineId),
+    /// A coordinator looks at etcd's members, and makes the next change of them.
+    Tends(MachineId),
     /// A machine stops, or a stopped one starts.
     Power(u16, Power),
     /// A voter looks whether it is to hold a share.
@@ -154,78 +170,13 @@ enum Event {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Power {
-    Off,
-    On,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cable {
-    Cut,
-    Whole,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
+    /// A machine that is closed, or asks for its key once more.
     Machine(u16),
+    /// A life, by its number.
+    Life(u16, u64),
     Coordinator,
     Owner,
-}
-
-/// What a machine is at, as it knows itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Joining,
-    Admitted,
-    Member,
-    /// It was told no for good.
-    Refused,
-}
-
-struct Machine {
-    stage: Stage,
-    power: Power,
-    cable: Cable,
-    /// Since when it is on, a member, and coordinators reach it.
-    reached_since: u64,
-    ticket: u16,
-    tries: u32,
-    /// What it says of itself that is not so.
-    lies: Lie,
-    /// What it asks to join with, made and verified once: that costs more than the rest of its life here.
-    redeem: Option<Box<Redeem>>,
-    /// Which cluster key its disk is locked with.
-    locked_with: u32,
-    /// Which one it has told.
-    told: u32,
-    /// Whom it knows.
-    known: Known,
-}
-
-impl Machine {
-    fn new(stage: Stage, ticket: u16, lies: Lie) -> Self {
-        Self {
-            stage,
-            power: Power::On,
-            cable: Cable::Whole,
-            reached_since: 0,
-            ticket,
-            tries: 0,
-            lies,
-            redeem: None,
-            locked_with: 1,
-            told: 1,
-            known: Known::default(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Lie {
-    None,
-    Disk(u16),
-    VpnKey(u16),
-    Level,
 }
 
 /// Everything there is now, as a coordinator sees it.
@@ -236,6 +187,8 @@ fn seen(etcd: &Etcd) -> View {
 struct World {
     parts: Parts,
     random: Random,
+    /// Instant at which it begins.
+    begin: Instant,
     now: u64,
     sequence: u64,
     agenda: BTreeMap<(u64, u64), Event>,
@@ -274,6 +227,7 @@ impl World {
         let mut world = Self {
             parts: Parts::SOUND,
             random: Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)),
+            begin: testkit::origin(),
             now: 0,
             sequence: 0,
             agenda: BTreeMap::new(),
@@ -292,7 +246,7 @@ impl World {
             calm: false,
         };
         for n in 1..plan.members + 2 {
-            world.machines.insert(n, Machine::new(Stage::Member, 0, Lie::None));
+            world.machines.insert(n, Machine::new(0, Lie::None));
         }
         let epoch = Epoch::first(first);
         let generations = Generations::One(1);
@@ -305,10 +259,9 @@ impl World {
                 _ => Lie::None, // most tell the truth
             };
             let ticket = u16::try_from(world.random.below(usize::from(plan.tickets))).expect("few tickets");
-            world.machines.insert(n, Machine::new(Stage::Joining, ticket, lies));
-            let after = world.below(plan.lasts / 2);
-            world.put(after, Event::Live(n));
-            world.put(after, Event::Peers(n));
+            world.machines.insert(n, Machine::new(ticket, lies));
+            let after = world.below(plan.lasts / 4);
+            world.asks_in(n, after);
         }
         world
     }
@@ -316,13 +269,13 @@ impl World {
     fn live(&mut self) -> Result<(), Broken> {
         let vpn_prefix = if self.random.below(4) == 0 { "10.0.0.0/24".parse().expect("a prefix") } else { VPN_PREFIX };
         let request = Request::Create(Box::new(cast::creation(vpn_prefix)));
+        self.founds(vpn_prefix)?;
         if self.plan.members > 0 {
             self.begin_with_members()?;
         } else {
             self.put(0, Event::Ask { who: Who::Owner, decision: Decision::new(request), via: cast::id(1) });
         }
         self.put(50, Event::Owner);
-        self.put(30, Event::Reconcile(cast::id(1)));
         self.put(700, Event::Cut(1, Cable::Cut));
         self.put(2000, Event::Recover);
         self.put(500, Event::CatchUp);
@@ -330,8 +283,7 @@ impl World {
         self.put(900, Event::AllOff);
         for n in 1..self.plan.members + 2 {
             let after = 10 + self.below(1000);
-            self.put(after, Event::Live(n));
-            self.put(after, Event::Peers(n));
+            self.asks_in(n, after);
         }
         while let Some(((at, _), event)) = self.agenda.pop_first() {
             if at > self.plan.lasts || self.report.events == self.plan.events {
@@ -346,10 +298,36 @@ impl World {
             self.happen(event)?;
         }
         self.report.revisions = self.etcd.revision();
-        let members = self.machines.values().filter(|machine| machine.stage == Stage::Member);
+        let members = self.machines.values().filter(|machine| machine.is_member());
         self.report.members = members.count();
         self.comes_back()?;
         self.converges()
+    }
+
+    /// Has the first machine be as it is once it has created the cluster, with an etcd that runs.
+    fn founds(&mut self, vpn_prefix: Ipv4Prefix) -> Result<(), Broken> {
+        let prefixes = Prefixes::of(vpn_prefix);
+        let assignment = Assignment::first(&prefixes, cast::worker());
+        let name = model::NodeName::derived(cast::id(1));
+        let own = Coordinator { name, vpn_ip: assignment.vpn_ip(), votes: true, control_plane: false };
+        let cluster = cast::creation(vpn_prefix).cluster;
+        let first = self.machines.get_mut(&1).expect("it is the first");
+        first.disk.desired = Some(Desired {
+            at: None,
+            standing: Standing::Member,
+            assignment,
+            prefixes,
+            coordinators: [(cast::id(1), own)].into(),
+            etcd: EtcdPart::Voter,
+            shares: Shares::default(),
+            owners: cluster.owners,
+            level: cluster.policy.level,
+            cold_start: cluster.policy.cold_start,
+        });
+        (first.disk.keys, first.disk.etcd, first.face) = (true, Some(0), Some(Face::Coordinator));
+        first.running = Some(Running { plan: EtcdStart::New, led: true, lost: 0, looked: 0, held: None, tends: true });
+        self.put(30, Event::Tends(cast::id(1)));
+        self.begins(1, 0)
     }
 
     /// A cluster in which others than the first machine are members before anything happens.
@@ -370,6 +348,10 @@ impl World {
         for n in 2..self.plan.members + 2 {
             self.at_once(Request::Redeem(Box::new(cast::redeem(n, &ticket, &cast::body(n, &ticket)))))?;
             self.at_once(announces(n, vec![], 1))?;
+            let desired = self.store.state().desired(&cast::id(n));
+            let machine = self.machines.get_mut(&n).expect("it is a member");
+            machine.disk.desired = desired.map(Desired::as_node);
+            self.begins(n, 0)?;
         }
         Ok(())
     }
@@ -387,378 +369,47 @@ impl World {
         self.check()
     }
 
-    /// Every member that is on hears once more of a coordinator that has seen all, and knows what etcd holds.
-    fn converges(&mut self) -> Result<(), Broken> {
-        let all = seen(&self.etcd);
-        for (n, machine) in &mut self.machines {
-            if (machine.stage, machine.power) == (Stage::Member, Power::On) {
-                let news = all.state().news(machine.known.version());
-                (self.parts.hear)(&mut machine.known, news);
-                if *machine.known.peers() != all.state().peers() {
-                    let law = "every live machine converges to the store's peers";
-                    return Err(Broken { law, how: format!("machine {n} does not") });
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn happen(&mut self, event: Event) -> Result<(), Broken> {
         match event {
             Event::Ask { who, decision, via } => self.ask(who, decision, via)?,
             Event::Commit { who, decision, via, proposal } => self.commit(who, decision, via, proposal)?,
-            Event::Live(n) => self.machine_goes_on(n),
-            Event::Peers(n) => self.asks_for_peers(n)?,
-            Event::News(n, news) => self.hears(n, *news)?,
+            Event::Opens(n) => self.opens(n)?,
+            Event::Begins(n, boot) => self.begins(n, boot)?,
+            Event::Wakes(n, number) => self.wakes(n, number)?,
+            Event::Performs { n, number, effect } => self.performs(n, number, *effect)?,
+            Event::Tells(n, number, why) => self.tells(n, number, why)?,
+            Event::Told(n, number, word) => self.told(n, number, *word)?,
+            Event::Left(n, number) => self.left(n, number)?,
+            Event::Own(n) => self.own_records(n)?,
             Event::Owner => self.owner_asks(),
             Event::Recover => self.recovers()?,
             Event::Watch(id) => self.watch(id),
-            Event::Reconcile(id) => self.reconcile(id)?,
+            Event::Tends(id) => self.tends(id)?,
             Event::Power(n, power) => self.power(n, power),
             Event::Cut(n, cable) => self.cut(n, cable),
             Event::Hold(id) => self.hold(id)?,
             Event::AllOff => {
                 self.comes_back()?;
-                let after = 1000 + self.below(4000);
+                let after = 3000 + self.below(12_000);
                 self.put(after, Event::AllOff);
             }
             Event::CatchUp => {
-                self.etcd.catch_up();
+                self.catches_up();
                 self.put(400, Event::CatchUp);
             }
             Event::Compact => {
                 self.etcd.compact();
-                let after = 2000 + self.below(3000);
+                let after = 6000 + self.below(9000);
                 self.put(after, Event::Compact);
             }
         }
         Ok(())
     }
 
-    /// A coordinator decides over what it has seen, unless it is off.
-    fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Broken> {
-        let members = self.etcd.members();
-        let now = self.clock(via);
-        if !self.hears_from(who, via) {
-            self.unanswered(who);
-            return Ok(());
-        }
-        let Some(seen) = self.coordinators.get_mut(&via) else {
-            self.unanswered(who); // no coordinator any more
-            return Ok(());
-        };
-        seen.see(members);
-        let proposal = catch_unwind(AssertUnwindSafe(|| (self.parts.decide)(&decision, seen.state(), now)));
-        let how = || format!("{:?}", decision.request());
-        let proposal = proposal.map_err(|_| Broken { law: "decide never panics", how: how() })?;
-        let after = 1 + self.below(40);
-        self.put(after, Event::Commit { who, decision, via, proposal });
-        Ok(())
-    }
-
-    fn commit(&mut self, who: Who, mut decision: Decision, via: MachineId, proposal: Proposal) -> Result<(), Broken> {
-        // The leader changes: whether it was committed, nobody is told.
-        let (reaches, answered) = match self.random.below(30) {
-            0 => (false, false),
-            1 => (true, false),
-            _ => (true, true), // most of the time nothing happens
-        };
-        // Nor has one that was taken out an etcd that takes anything.
-        if !reaches || self.is_cut(via) || !self.etcd.members().has(&via) {
-            self.unanswered(who);
-            return Ok(());
-        }
-        let before = self.etcd.revision();
-        let Ok(outcome) = (self.parts.commit)(&mut self.etcd, proposal.txn()) else {
-            self.unanswered(who);
-            return Ok(());
-        };
-        match decision.after(proposal, outcome) {
-            Next::Answer(answer) => {
-                self.check()?;
-                let line =
-                    |change: &Change| matches!(change, Change::Put(pair) if pair.key.starts_with(AUDIT.as_bytes()));
-                let changed = |revision| !self.etcd.changed_in(revision).iter().all(line);
-                if let Err(denied) = &answer
-                    && (before + 1..=self.etcd.revision()).any(changed)
-                {
-                    let how = format!("{denied:?} to {:?}", decision.request());
-                    return Err(Broken { law: "a refusal changes nothing but the audit", how });
-                }
-                if let Ok(granted) = answer {
-                    self.laws.granted(granted)?;
-                }
-                match answer {
-                    Ok(granted) if answered => self.granted(who, granted),
-                    Err(denied) if answered => self.refused(who, decision.request(), &denied)?,
-                    Ok(_) | Err(_) => self.unanswered(who),
-                }
-            }
-            Next::Again { seen } => {
-                self.watch(via);
-                let version = |view: &View| view.state().version().map_or(0, |(_, revision)| revision);
-                let version = self.coordinators.get(&via).map(version);
-                let how = || format!("{} has not seen revision {seen}", short(via));
-                if version.is_some_and(|version| version < seen) {
-                    return Err(Broken { law: "a watch tells what a transaction was refused for", how: how() });
-                }
-                let after = 1 + self.below(10);
-                self.put(after, Event::Ask { who, decision, via });
-            }
-            Next::GiveUp => self.unanswered(who),
-        }
-        Ok(())
-    }
-
-    /// Every revision that was not checked yet.
-    fn check(&mut self) -> Result<(), Broken> {
-        while self.checked < self.etcd.revision() {
-            self.checked += 1;
-            self.laws.changed(self.etcd.changed_in(self.checked))?;
-            self.store.changed(self.etcd.changed_in(self.checked), self.checked, self.now);
-            if let Some(epoch) = self.laws.stands() {
-                self.laws.voters(&self.etcd.members())?;
-                let disks = self.disks();
-                self.esps.opens(&epoch, &disks, &mut self.random)?;
-                self.report.epochs += 1;
-            }
-            for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
-                let after = 1 + self.below(120);
-                self.put(after, Event::Watch(id));
-            }
-        }
-        Ok(())
-    }
-
-    fn watch(&mut self, id: MachineId) {
-        if self.is_cut(id) {
-            return;
-        }
-        let until = self.etcd.revision();
-        let Some(view) = self.coordinators.get_mut(&id) else { return };
-        match (self.parts.watch)(&self.etcd, view.revision(), until) {
-            Ok(changes) => view.take(changes, until).expect("the laws read the same"),
-            Err(_) => *view = seen(&self.etcd),
-        }
-        // Whoever is to coordinate runs the API as soon as etcd has it.
-        let members = self.etcd.members();
-        let begins = |id: &MachineId| {
-            let machine = &self.machines[&self.numbers[id]];
-            members.has(id) && (machine.power, machine.cable) == (Power::On, Cable::Whole)
-        };
-        let wanted: Vec<_> = view.state().coordinators().iter().copied().filter(begins).collect();
-        for id in wanted {
-            if !self.coordinators.contains_key(&id) {
-                self.coordinators.insert(id, seen(&self.etcd));
-                self.etcd.set_up(id, true);
-                self.put(60, Event::Reconcile(id));
-            }
-        }
-    }
-
-    /// One change of etcd's members, by what this coordinator has seen.
-    fn reconcile(&mut self, id: MachineId) -> Result<(), Broken> {
-        let after = 150 + self.below(300);
-        let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let mut now = seen.clone();
-        now.see(self.etcd.members());
-        let (step, begins) = (epochs::step(now.state()), epochs::due(now.state(), &id) == Some(Due::Begin));
-        self.put(after, Event::Reconcile(id));
-        // Its etcd has no leader.
-        let step = step.filter(|_| !self.is_cut(id));
-        if begins {
-            let decision = Decision::new(Request::BeginEpoch);
-            self.put(1, Event::Ask { who: Who::Coordinator, decision, via: id });
-        }
-        self.put(2, Event::Hold(id));
-        if let Some(step) = step {
-            let done = (self.parts.change)(&mut self.etcd, step);
-            self.note(format!("{:>6} ms  {step:?} by {}: {done:?}", self.now, short(id)));
-            // What is seen of the members is never old here, so etcd has no reason to refuse.
-            let law = "no change of members begins that etcd refuses";
-            done.map_err(|refused| Broken { law, how: format!("{step:?}: {refused}") })?;
-            self.report.steps += 1;
-            let members = self.etcd.members();
-            self.laws.members(&members)?;
-            self.coordinators.retain(|id, _| members.has(id));
-            for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
-                self.put(10, Event::Watch(id));
-            }
-        }
-        Ok(())
-    }
-
-    fn power(&mut self, n: u16, power: Power) {
-        let Some(machine) = self.machines.get_mut(&n) else { return };
-        (machine.power, machine.reached_since) = (power, self.now);
-        let (id, cable) = (cast::id(n), machine.cable);
-        match power {
-            Power::Off => {
-                self.coordinators.remove(&id);
-                self.etcd.set_up(id, false);
-                let after = 200 + self.below(1500);
-                self.put(after, Event::Power(n, Power::On));
-            }
-            Power::On => {
-                if cable == Cable::Whole && self.etcd.members().has(&id) {
-                    self.coordinators.insert(id, seen(&self.etcd));
-                    self.etcd.set_up(id, true);
-                    self.put(80, Event::Reconcile(id));
-                }
-                self.put(30, Event::Live(n));
-            }
-        }
-    }
-
-    fn machine_goes_on(&mut self, n: u16) {
-        let Some(via) = self.reached_by(n) else { return self.later(n) };
-        let (other_key, moves) = (self.random.below(8) == 0, self.random.below(6) == 0);
-        let place = cast::endpoint(self.random.below(250));
-        let Some(machine) = self.machines.get_mut(&n) else { return };
-        if machine.power == Power::Off {
-            return;
-        }
-        machine.tries += 1;
-        if machine.tries > MOST_TRIES {
-            return;
-        }
-        let request = match machine.stage {
-            Stage::Refused => return,
-            Stage::Joining => {
-                let ticket = &self.tickets[usize::from(machine.ticket)];
-                let lies = machine.lies;
-                let redeem = machine.redeem.get_or_insert_with(|| Box::new(asks_to_join(n, ticket, lies)));
-                Request::Redeem(redeem.clone())
-            }
-            Stage::Admitted => announces(n, vec![], machine.locked_with),
-            Stage::Member if moves || machine.told != machine.locked_with => {
-                machine.told = machine.locked_with;
-                announces(n, vec![place], machine.locked_with)
-            }
-            Stage::Member => {
-                let generation = machine.locked_with;
-                let disk = if other_key { cast::disk(n + 1) } else { cast::disk(n) };
-                let level = Level::Encrypted;
-                Request::ReleaseKey { machine: cast::machine_key(n), disk, generation, level }
-            }
-        };
-        let who = Who::Machine(n);
-        if self.random.below(12) == 0 {
-            // It asks two at once.
-            let (request, after) = (request.clone(), 1 + self.below(20));
-            let via = self.reached_by(n).unwrap_or(via);
-            self.put(after, Event::Ask { who, decision: Decision::new(request), via });
-        }
-        let after = 1 + self.below(20);
-        self.put(after, Event::Ask { who, decision: Decision::new(request), via });
-        if self.random.below(15) == 0 && !self.calm {
-            self.put(5, Event::Power(n, Power::Off));
-        }
-    }
-
-    fn asks_for_peers(&mut self, n: u16) -> Result<(), Broken> {
-        let after = 500 + self.below(INTERVAL - 500);
-        self.put(after, Event::Peers(n));
-        let now = self.now;
-        let Some(via) = self.reached_by(n) else {
-            if let Some(machine) = self.machines.get_mut(&n) {
-                machine.reached_since = now;
-            }
-            return Ok(());
-        };
-        self.is_up_to_date(n)?;
-        let (machine, state) = (&self.machines[&n], self.coordinators[&via].state());
-        // A coordinator knows its caller by its record.
-        let belongs = state.machine(&cast::id(n)).is_some_and(cluster::record::Machine::belongs);
-        if machine.power == Power::On && belongs {
-            let news = Box::new(state.news(machine.known.version()));
-            let after = 1 + self.below(800);
-            self.put(after, Event::News(n, news));
-        }
-        Ok(())
-    }
-
-    fn hears(&mut self, n: u16, news: News) -> Result<(), Broken> {
-        let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
-        if machine.cable == Cable::Cut {
-            return Ok(());
-        }
-        let before = machine.known.version();
-        self.report.heard += u64::from(!(self.parts.hear)(&mut machine.known, news).is_empty());
-        if machine.known.version() < before {
-            return Err(Broken { law: "nobody forgets who the others are", how: format!("machine {n}") });
-        }
-        Ok(())
-    }
-
-    /// What an asker makes of a yes.
-    fn granted(&mut self, who: Who, granted: Granted) {
-        let Who::Machine(n) = who else { return };
-        let Some(machine) = self.machines.get_mut(&n) else { return };
-        machine.stage = match (machine.stage, granted) {
-            (Stage::Joining, Granted::Admitted(_)) => Stage::Admitted,
-            (Stage::Admitted, Granted::Done | Granted::Already) => {
-                machine.reached_since = self.now;
-                Stage::Member
-            }
-            (stage, _) => stage, // a key, or an answer to what was asked before
-        };
-        if let Granted::ClusterKey { generation, next, .. } = granted {
-            self.report.released += 1;
-            // Its disk takes the next one in this boot. It may be switched off before it tells that, and starts with the new one.
-            if let Some(next) = next.filter(|_| generation == machine.locked_with)
-                && self.esps.carry(cast::id(n), cast::disk(n), next)
-            {
-                machine.locked_with = next;
-                self.report.rotated += 1;
-            }
-        } else {
-            machine.tries = 0;
-        }
-        self.later(n);
-    }
-
-    fn refused(&mut self, who: Who, request: &Request, denied: &Denied) -> Result<(), Broken> {
-        self.note(format!("{:>6} ms    denied: {denied}", self.now));
-        let kind = format!("{denied:?}");
-        *self.report.denied.entry(kind.split(['(', ' ']).next().unwrap_or_default().to_owned()).or_default() += 1;
-        if let Who::Machine(n) = who {
-            if let Some(machine) = self.machines.get_mut(&n) {
-                if let (Request::ReleaseKey { generation, .. }, Denied::UnknownGeneration(_)) = (request, denied)
-                    && *generation == machine.locked_with
-                {
-                    let law = "the cluster gives the key that a member's disk is locked with";
-                    return Err(Broken { law, how: format!("machine {n}, generation {generation}") });
-                }
-                if *denied == Denied::MachineRemoved {
-                    machine.stage = Stage::Refused;
-                }
-                // Told that it is in already: the answer to its announcement was lost.
-                if *denied == Denied::AlreadyMember {
-                    (machine.stage, machine.reached_since) = (Stage::Member, self.now);
-                }
-            }
-            self.later(n);
-        }
-        Ok(())
-    }
-
-    /// No answer came: whoever asked asks again, some time, somewhere.
-    fn unanswered(&mut self, who: Who) {
-        if let Who::Machine(n) = who {
-            self.later(n);
-        }
-    }
-
-    fn later(&mut self, n: u16) {
-        let after = 100 + self.below(900);
-        self.put(after, Event::Live(n));
-    }
-
     /// A coordinator that is on.
     fn somewhere(&mut self) -> Option<MachineId> {
-        let at = self.random.below(self.coordinators.len());
-        self.coordinators.keys().nth(at).copied()
+        let all: Vec<_> = self.coordinators.keys().copied().filter(|id| self.serves(*id)).collect();
+        all.get(self.random.below(all.len())).copied()
     }
 
     /// A machine's number.

@@ -1,16 +1,17 @@
 //! Machines that are cut off from all others, coordinators too: what they ask reaches nobody, what they know gets old, and etcd
 //! goes on without them, or not at all. A law says how soon whoever is reached again knows what etcd holds.
 
+use cluster::members::Members;
 use cluster::record::Machine;
-use cluster::state::{Change, StateVersion};
+use cluster::state::{Change, State, StateVersion};
 use cluster::view::View;
 use model::MachineId;
 
-use super::{Cable, Event, Power, Stage, Who, World, seen};
+use super::{Cable, Event, Power, Who, World};
 use crate::cast;
 use crate::laws::Broken;
 
-/// The longest time between two questions for peers.
+/// Time within which a machine that is reached hears what is new.
 pub(super) const INTERVAL: u64 = 3000;
 /// How long an answer is on its way at most, and how much older what a coordinator has seen.
 const ANSWERED: u64 = 1000;
@@ -35,6 +36,16 @@ impl Versions {
         }
     }
 
+    /// State that etcd holds now.
+    pub(super) const fn state(&self) -> &State {
+        self.view.state()
+    }
+
+    /// Takes etcd's members of now.
+    pub(super) fn sees(&mut self, members: Members) {
+        self.view.see(members);
+    }
+
     /// The newest at that time.
     fn at(&self, time: u64) -> Option<StateVersion> {
         let later = self.held.partition_point(|(at, _)| *at <= time);
@@ -46,7 +57,7 @@ impl World {
     /// Cuts a machine off, or ends that. Each cut is followed by another one, elsewhere.
     pub(super) fn cut(&mut self, n: u16, cable: Cable) {
         if cable == Cable::Cut {
-            let (lasts, after) = (300 + self.below(4000), 500 + self.below(3000));
+            let (lasts, after) = (300 + self.below(4000), 2000 + self.below(7000));
             self.put(lasts, Event::Cut(n, Cable::Whole));
             let coordinator = self.random.below(self.coordinators.len());
             let coordinator = self.coordinators.keys().nth(coordinator).map(|id| self.numbers[id]);
@@ -57,22 +68,13 @@ impl World {
         let (now, id) = (self.now, cast::id(n));
         let Some(machine) = self.machines.get_mut(&n) else { return };
         (machine.cable, machine.reached_since) = (cable, now);
-        let on = machine.power == Power::On;
-        match cable {
-            Cable::Cut => {
-                self.etcd.set_up(id, false);
-                self.report.cuts += 1;
-            }
-            Cable::Whole if on && self.etcd.members().has(&id) => {
-                self.etcd.set_up(id, true);
-                if !self.coordinators.contains_key(&id) {
-                    self.coordinators.insert(id, seen(&self.etcd));
-                    self.put(80, Event::Reconcile(id));
-                }
-                self.put(1, Event::Watch(id));
-            }
-            Cable::Whole => {}
+        if cable == Cable::Cut {
+            self.report.cuts += 1;
+            self.breaks(n);
+            self.breaks_streams_of(id);
         }
+        self.turns(n);
+        self.put(1, Event::Watch(id));
     }
 
     pub(super) fn is_cut(&self, id: MachineId) -> bool {
@@ -81,14 +83,14 @@ impl World {
 
     /// Whether what somebody says is heard by that coordinator. An owner stands beside it.
     pub(super) fn hears_from(&self, who: Who, via: MachineId) -> bool {
-        let Who::Machine(n) = who else { return true };
+        let (Who::Machine(n) | Who::Life(n, _)) = who else { return true };
         let id = cast::id(n);
         id == via || !self.is_cut(id) && !self.is_cut(via)
     }
 
     /// A coordinator that is on and that this machine reaches.
     pub(super) fn reached_by(&mut self, n: u16) -> Option<MachineId> {
-        let all = self.coordinators.keys().copied();
+        let all = self.coordinators.keys().copied().filter(|via| self.serves(*via));
         let reached: Vec<_> = all.filter(|via| self.hears_from(Who::Machine(n), *via)).collect();
         reached.get(self.random.below(reached.len())).copied()
     }
@@ -96,10 +98,16 @@ impl World {
     /// Who was a member, on, and reached by coordinators for two intervals, knows what etcd held before these.
     pub(super) fn is_up_to_date(&self, n: u16) -> Result<(), Broken> {
         let machine = &self.machines[&n];
+        let Some(listens) = machine.living.as_ref().and_then(|living| living.stream.as_ref()) else { return Ok(()) };
         let Some(before) = self.now.checked_sub(2 * INTERVAL + ANSWERED) else { return Ok(()) };
         // Who was removed is told nothing more, and may not have asked since.
         let belongs = self.store.view.state().machine(&cast::id(n)).is_some_and(Machine::belongs);
-        if machine.stage != Stage::Member || machine.power == Power::Off || machine.reached_since > before || !belongs {
+        if !machine.is_member()
+            || machine.power == Power::Off
+            || machine.reached_since > before
+            || listens.since > before
+            || !belongs
+        {
             return Ok(());
         }
         let (knows, held) = (machine.known.version(), self.store.at(before));

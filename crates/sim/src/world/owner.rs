@@ -11,7 +11,7 @@ use crate::cast;
 
 impl World {
     pub(super) fn owner_asks(&mut self) {
-        let after = 60 + self.below(250);
+        let after = 180 + self.below(750);
         self.put(after, Event::Owner);
         let Some(via) = self.somewhere() else { return };
         let issued = self.coordinators[&via].state().tickets().count();
@@ -46,7 +46,7 @@ impl World {
     fn offer(&mut self, n: u16) -> Offer {
         let role = if self.random.below(3) == 0 { ClusterRole::Coordinator } else { ClusterRole::Node };
         let uses = u32::try_from(1 + self.random.below(6)).expect("few");
-        let lives = if self.random.below(8) == 0 { 2 } else { 3600 };
+        let lives = if self.random.below(8) == 0 { 6 } else { 3600 };
         Offer {
             key: self.tickets[usize::from(n)].public(),
             uses,

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use cluster::decision::{Decision, Proposal};
+use cluster::desired::Desired;
 use cluster::epochs::Holding;
 use cluster::members::Step;
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
-use cluster::record::UnixSeconds;
+use cluster::record::{Machine, UnixSeconds};
 use cluster::state::{Change, State};
 use cluster::txn::{Outcome, Txn};
-use model::MachineId;
+use member::RoleFacts;
+use model::{ClusterRole, MachineId};
 
 use crate::esp::Esps;
 use crate::etcd::{Compacted, Etcd, Refused};
@@ -27,6 +29,33 @@ pub(super) struct Parts {
     pub(super) change: fn(&mut Etcd, Step) -> Result<(), Refused>,
     pub(super) hold: fn(&mut Esps, MachineId, &Holding),
     pub(super) hear: Hear,
+    /// Desired state of a machine, as a coordinator tells it that looked at etcd's members in a revision.
+    pub(super) desire: fn(&State, u64, &MachineId) -> Option<Desired>,
+    /// Hands keys over by what a coordinator has seen.
+    pub(super) hand_over: fn(&mut Etcd, &State, &MachineId) -> Result<(), String>,
+    /// Facts of a start; none where a file cannot be read.
+    pub(super) find: fn(RoleFacts, bool) -> Option<RoleFacts>,
+}
+
+/// Of a machine that was a coordinator, Node is said only by a look at etcd's members that is younger than its record.
+fn desire(state: &State, looked: u64, id: &MachineId) -> Option<Desired> {
+    if state.members().voters.is_empty() {
+        return None;
+    }
+    let desired = state.desired(id)?;
+    let coordinated = state.machine(id).is_some_and(Machine::has_coordinated);
+    let is_old = || state.machines_since(looked).any(|(written, _)| written == id);
+    let says_node = desired.assignment.role() == ClusterRole::Node;
+    if says_node && coordinated && is_old() { None } else { Some(desired) }
+}
+
+fn hand_over(etcd: &mut Etcd, state: &State, id: &MachineId) -> Result<(), String> {
+    state.hands_over_to(id).map_err(|why| why.to_string())?;
+    match etcd.commit(&Txn::unchanged(state)) {
+        Ok(Outcome::Committed) => Ok(()),
+        Ok(Outcome::Differs { .. }) => Err(String::from("the records were changed")),
+        Err(refused) => Err(refused.to_string()),
+    }
 }
 
 impl Parts {
@@ -38,5 +67,8 @@ impl Parts {
         change: Etcd::change,
         hold: Esps::write,
         hear: Known::take,
+        desire,
+        hand_over,
+        find: |facts, unread| (!unread).then_some(facts),
     };
 }

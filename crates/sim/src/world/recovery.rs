@@ -6,7 +6,11 @@ use cluster::decide;
 use cluster::members::Voter;
 use cluster::request::{Asks, Request};
 
-use super::{Event, World};
+use member::{EffectOutcome, Event as Hears};
+use model::MachineId;
+
+use super::machine::Note;
+use super::{Event, World, seen};
 use crate::cast;
 use crate::laws::Broken;
 
@@ -15,30 +19,53 @@ pub(super) const LAW: &str = "a recovery is in the records, and leaves one coord
 impl World {
     /// Where etcd has no quorum, the owner has a voter that runs go on, if by its records that may be.
     pub(super) fn recovers(&mut self) -> Result<(), Broken> {
-        let after = 500 + self.below(3000);
+        let after = 400 + self.below(2000);
         self.put(after, Event::Recover);
         if self.etcd.has_quorum() {
             return Ok(());
         }
         let voters = self.etcd.members().voters.into_iter();
         let live: Vec<_> = voters.filter(|(_, voter)| *voter == Voter::Live).map(|(id, _)| id).collect();
-        let live: Vec<_> = live.into_iter().filter(|id| self.coordinators.contains_key(id)).collect();
+        let serves =
+            |id: &MachineId| self.machines[&self.numbers[id]].running.is_some() && self.coordinators.contains_key(id);
+        let live: Vec<_> = live.into_iter().filter(serves).collect();
         let Some(id) = live.get(self.random.below(live.len())).copied() else { return Ok(()) };
-        self.watch(id);
-        let request = Request::Owner { by: cast::owner(1).key, asks: Asks::Recover(id) };
         // What is denied then would be denied for ever, and the other members would be gone.
-        if decide(self.coordinators[&id].state(), &request, self.clock(id)).is_err() {
+        if decide(seen(&self.etcd).state(), &recover(id), self.clock(id)).is_err() {
             return Ok(());
         }
-        let before = self.laws.recoveries();
-        self.etcd.go_on_alone(id).expect("it votes, and runs");
-        self.coordinators.retain(|other, _| *other == id);
-        self.at_once_by(id, request)?;
-        let (counted, coordinates) = (self.laws.recoveries(), self.coordinators[&id].state().coordinators());
-        if counted != before + 1 || !coordinates.iter().eq([&id]) {
-            return Err(Broken { law: LAW, how: format!("{id}: {counted} after {before}, {coordinates:?}") });
-        }
-        self.report.recoveries += 1;
-        Ok(())
+        let (n, recoveries) = (self.numbers[&id], self.laws.recoveries());
+        let machine = self.machines.get_mut(&n).expect("it runs");
+        machine.disk.note = Some(Note { boot: machine.boot, recoveries });
+        self.lives(n, Hears::Recover)
     }
+
+    /// Writes a recovery into the records, then removes its note.
+    pub(super) fn commits_recovery(&mut self, n: u16) -> Result<Result<EffectOutcome, String>, Broken> {
+        let (id, noted) = (cast::id(n), self.machines[&n].disk.note);
+        if !self.leads(id) || !self.coordinators.contains_key(&id) {
+            return Ok(Err(String::from("etcd has no leader")));
+        }
+        self.watch(id);
+        let before = self.laws.recoveries();
+        // It is written once, whenever its answer is lost.
+        if noted.is_some_and(|note| note.recoveries == before) {
+            if let Err(denied) = decide(self.coordinators[&id].state(), &recover(id), self.clock(id)) {
+                return Ok(Err(denied.to_string()));
+            }
+            self.at_once_by(id, recover(id))?;
+            let (counted, coordinates) = (self.laws.recoveries(), self.coordinators[&id].state().coordinators());
+            if counted != before + 1 || !coordinates.iter().eq([&id]) {
+                return Err(Broken { law: LAW, how: format!("{id}: {counted} after {before}, {coordinates:?}") });
+            }
+            self.report.recoveries += 1;
+        }
+        self.machines.get_mut(&n).expect("it runs").disk.note = None;
+        Ok(Ok(EffectOutcome::Whole))
+    }
+}
+
+/// Request that has the cluster go on with one coordinator.
+fn recover(id: MachineId) -> Request {
+    Request::Owner { by: cast::owner(1).key, asks: Asks::Recover(id) }
 }

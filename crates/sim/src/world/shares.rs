@@ -8,37 +8,55 @@ use cluster::record::Machine;
 use cluster::request::Request;
 use model::{Level, MachineId};
 
-use super::{Event, Stage, Who, World, seen};
+use super::{Event, Who, World, seen};
 use crate::cast;
 use crate::esp::Disks;
-use crate::laws::Broken;
+use crate::laws::{Broken, life as law};
 
 impl World {
-    /// Writes the shares that this voter is to hold, and says which it has; by what it has seen, which may be old.
+    /// Writes the shares that a coordinator with a leader is to hold, by its copy of the records, and says which it has. Without one its own
+    /// life writes the next share.
     pub(super) fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
-        let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let Some(machine) = seen.state().machine(&id) else { return Ok(()) };
-        let standing = stands(seen.state(), &id);
+        let n = self.numbers[&id];
+        let Some(state) = self.coordinators.get(&id).map(|view| view.state()).filter(|_| self.leads(id)) else {
+            return Ok(());
+        };
+        let next = match due(state, &id) {
+            Some(Due::Hold(holding)) => Some(holding),
+            Some(Due::Begin) | None => None,
+        };
+        let (standing, settled) = (stands(state, &id), state.cold_start().next.is_none());
+        let running = self.machines.get_mut(&n).and_then(|machine| machine.running.as_mut()).expect("it leads");
+        let holds = standing.clone().filter(|_| settled && next.is_none());
+        if std::mem::replace(&mut running.held, holds.clone()) == holds && holds.is_some() {
+            return Ok(()); // nothing is to be written
+        }
         if let Some(holding) = &standing {
             (self.parts.hold)(&mut self.esps, id, holding);
         }
-        let Some(Due::Hold(holding)) = due(seen.state(), &id) else {
-            let settled = seen.state().cold_start().next.is_none();
+        let Some(holding) = next else {
             return match standing.filter(|_| settled) {
                 Some(holding) => self.esps.settle(id, &holding),
                 None => Ok(()),
             };
         };
         (self.parts.hold)(&mut self.esps, id, &holding);
-        let disks = self.disks();
-        if let Some(epoch) = self.laws.standing() {
-            self.esps.opens(epoch, &disks, &mut self.random)?;
-        }
+        self.opens_still()?;
         let number = holding.epoch.number();
-        let decision = Decision::new(Request::AcknowledgeEpoch { machine: machine.key, number });
+        law::acknowledged(id, number, self.esps.holds(id, holding.disk, number))?;
+        let decision = Decision::new(Request::AcknowledgeEpoch { machine: cast::machine_key(n), number });
         let after = 1 + self.below(200);
         self.put(after, Event::Ask { who: Who::Coordinator, decision, via: id });
         Ok(())
+    }
+
+    /// Law that the epoch that stands opens all disks of its holders.
+    pub(super) fn opens_still(&mut self) -> Result<(), Broken> {
+        let disks = self.disks();
+        match self.laws.standing() {
+            Some(epoch) => self.esps.opens(epoch, &disks, &mut self.random),
+            None => Ok(()),
+        }
     }
 
     /// All machines were switched off at this moment: any quorum of the holders opens, and a coordinator that has opened gives every
@@ -49,7 +67,7 @@ impl World {
         self.esps.opens(epoch, &disks, &mut self.random)?;
         let view = seen(&self.etcd);
         let state = view.state();
-        for n in self.machines.iter().filter(|(_, machine)| machine.stage == Stage::Member).map(|(n, _)| *n) {
+        for n in self.machines.iter().filter(|(_, machine)| machine.is_member()).map(|(n, _)| *n) {
             let id = cast::id(n);
             if !state.machine(&id).is_some_and(Machine::belongs) {
                 continue; // removed, and not told so yet

@@ -1,6 +1,8 @@
 //! What is shown of a world that broke a law: its last events, in words.
 
+use cluster::Word;
 use cluster::request::Request;
+use member::{Effect, KeptFile};
 use model::MachineId;
 
 use super::{Event, World};
@@ -37,13 +39,28 @@ pub(super) fn brief(event: &Event) -> String {
         Event::Commit { who, decision, via, .. } => {
             format!("{} commits for {who:?}: {}", short(*via), asked(decision.request()))
         }
-        Event::News(n, _) => format!("machine {n} hears of others"),
-        Event::Live(_)
-        | Event::Peers(_)
+        Event::Told(n, _, word) => match &**word {
+            Word::Desired(desired) => {
+                format!("{n} is told {:?} {:?} {:?}", desired.at, desired.assignment.role(), desired.etcd)
+            }
+            Word::News(_) | Word::Directory(_) => format!("{n} is told news"),
+        },
+        Event::Performs { n, effect, .. } => {
+            if let Effect::Keep(KeptFile::Desired(desired)) = &**effect {
+                return format!("{n} keeps {:?} {:?} {:?}", desired.at, desired.assignment.role(), desired.etcd);
+            }
+            format!("{n} performs {effect:?}")
+        }
+        Event::Opens(_)
+        | Event::Begins(..)
+        | Event::Wakes(..)
+        | Event::Tells(..)
+        | Event::Left(..)
+        | Event::Own(_)
         | Event::Owner
         | Event::Recover
         | Event::Watch(_)
-        | Event::Reconcile(_)
+        | Event::Tends(_)
         | Event::Power(..)
         | Event::Cut(..)
         | Event::Hold(_)

@@ -7,7 +7,7 @@ use cluster::record::UnixSeconds;
 use cluster::request::{Asks, Offer, Request};
 
 use super::cables::INTERVAL;
-use super::{Event, Failure, Lie, Machine, Plan, Stage, World};
+use super::{Event, Failure, Lie, Machine, Plan, World};
 use crate::cast;
 use crate::laws::Broken;
 
@@ -33,6 +33,7 @@ pub fn waves(seed: u64) -> Result<Vec<Vec<usize>>, Box<Failure>> {
 impl World {
     pub(super) fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Broken> {
         self.agenda.clear();
+        self.founds(model::VPN_PREFIX)?;
         self.at_once(Request::Create(Box::new(cast::creation(model::VPN_PREFIX))))?;
         // One for all nodes, and one for each coordinator but the first machine: by that alone it coordinates at once.
         for wave in 0..WAVES {
@@ -48,21 +49,16 @@ impl World {
             };
             self.at_once(Request::Owner { by: cast::owner(1).key, asks: Asks::IssueTicket(offer) })?;
         }
-        self.put(30, Event::Reconcile(cast::id(1)));
         self.put(100, Event::CatchUp);
         let mut counts = Vec::new();
         for wave in 0..WAVES {
             let first = 1 + wave * WAVE;
             for n in first..first + WAVE {
-                let (stage, ticket) = match n {
-                    1 => (Stage::Member, 0),
-                    _ if n == first => (Stage::Joining, wave),
-                    _ => (Stage::Joining, 0),
-                };
-                self.machines.insert(n, Machine::new(stage, ticket, Lie::None));
+                if n > 1 {
+                    self.machines.insert(n, Machine::new(if n == first { wave } else { 0 }, Lie::None));
+                }
                 let after = 1 + self.below(500);
-                self.put(after, Event::Live(n));
-                self.put(after, Event::Peers(n));
+                self.asks_in(n, after);
             }
             let (all, ends) = (first + WAVE - 1, self.now + LASTS);
             let late = ends + 2 * INTERVAL;
@@ -93,7 +89,7 @@ impl World {
             let known = self.machines[&one].known.peers().get(&id);
             let as_it_is = |peer: &&cluster::peer::Peer| peer.vpn_key == cast::vpn_key(other);
             let same = known.map(|peer| peer.vpn_ip) == own.map(|peer| peer.vpn_ip);
-            known.filter(as_it_is).is_some() && same && self.machines[&one].stage == Stage::Member
+            known.filter(as_it_is).is_some() && same && self.machines[&one].is_member()
         };
         pairs.filter(|(one, other)| !knows(*one, *other)).collect()
     }

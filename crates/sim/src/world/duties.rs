@@ -1,0 +1,89 @@
+//! Duties of a coordinator for which a member's life has no part yet: its copy of the records, looks at etcd's members and their
+//! changes, and epochs of the cold-start key.
+
+use cluster::decision::Decision;
+use cluster::epochs::{self, Due};
+use cluster::request::Request;
+use model::MachineId;
+
+use super::trail::short;
+use super::{Event, Who, World, seen};
+use crate::laws::Broken;
+
+impl World {
+    /// A coordinator sees what was changed.
+    pub(super) fn watch(&mut self, id: MachineId) {
+        if !self.leads(id) {
+            return;
+        }
+        let until = self.etcd.revision();
+        let Some(view) = self.coordinators.get_mut(&id) else { return };
+        let before = view.state().state_version();
+        match (self.parts.watch)(&self.etcd, view.revision(), until) {
+            Ok(changes) => view.take(changes, until).expect("the laws read the same"),
+            Err(_) => {
+                let members = view.state().members().clone();
+                *view = seen(&self.etcd);
+                view.see(members);
+            }
+        }
+        if view.state().state_version() != before {
+            self.has_news(id);
+        }
+    }
+
+    /// A coordinator looks at etcd's members, and makes the next change of them, by the records that it has seen.
+    pub(super) fn tends(&mut self, id: MachineId) -> Result<(), Broken> {
+        let after = 150 + self.below(300);
+        let n = self.numbers[&id];
+        let Some(running) = self.machines.get_mut(&n).and_then(|it| it.running.as_mut()) else { return Ok(()) };
+        if !self.coordinators.contains_key(&id) {
+            running.tends = false;
+            return Ok(());
+        }
+        if running.led {
+            running.looked = self.etcd.revision();
+        }
+        self.put(after, Event::Tends(id));
+        if !self.leads(id) {
+            return Ok(());
+        }
+        let members = self.etcd.members();
+        let Some(view) = self.coordinators.get_mut(&id) else { return Ok(()) };
+        let changed = *view.state().members() != members;
+        view.see(members);
+        let (step, due) = (epochs::step(view.state()), epochs::due(view.state(), &id));
+        if changed {
+            self.has_news(id);
+        }
+        self.put(2, Event::Hold(id));
+        if due == Some(Due::Begin) {
+            let decision = Decision::new(Request::BeginEpoch);
+            self.put(1, Event::Ask { who: Who::Coordinator, decision, via: id });
+        }
+        if let Some(step) = step {
+            let done = (self.parts.change)(&mut self.etcd, step);
+            self.note(format!("{:>6} ms  {step:?} by {}: {done:?}", self.now, short(id)));
+            // What is seen of the members is never old here, so etcd has no reason to refuse.
+            let law = "no change of members begins that etcd refuses";
+            done.map_err(|refused| Broken { law, how: format!("{step:?}: {refused}") })?;
+            self.report.steps += 1;
+            let members = self.etcd.members();
+            self.laws.members(&members)?;
+            let gone: Vec<_> = self.coordinators.keys().copied().filter(|id| !members.has(id)).collect();
+            gone.into_iter().for_each(|id| self.stops_serving(id));
+            for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
+                self.put(10, Event::Watch(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Learners catch up, etcds that were started begin, and who has a leader sees that.
+    pub(super) fn catches_up(&mut self) {
+        let running: Vec<_> = self.machines.iter().filter(|(_, machine)| machine.running.is_some()).collect();
+        let running: Vec<_> = running.into_iter().map(|(n, _)| *n).collect();
+        self.etcd.catch_up();
+        running.into_iter().for_each(|n| self.turns(n));
+    }
+}

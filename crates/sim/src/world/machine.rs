@@ -1,0 +1,193 @@
+//! A machine of a world: what lies on its disk, what runs in this boot, and the life that reconciles the two with what the cluster
+//! says. A boot without its key, and a machine that is not let in yet, are closed: they ask for that alone.
+
+use std::collections::BTreeSet;
+
+use cluster::desired::Desired;
+use cluster::epochs::Holding;
+use cluster::peers::Known;
+use cluster::record::Standing;
+use cluster::redeem::Redeem;
+use member::{EffectKind, EtcdStart, Face, Life, RoleFacts};
+use model::{ClusterRole, MachineId};
+
+use super::listen::Stream;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Power {
+    Off,
+    On,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cable {
+    Cut,
+    Whole,
+}
+
+/// Claim of a machine about itself that is not so.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lie {
+    None,
+    Disk(u16),
+    VpnKey(u16),
+    Level,
+}
+
+/// Files on a machine's disk.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    /// Desired state; none before the cluster has let the machine in.
+    pub(super) desired: Option<Desired>,
+    pub(super) electorate: Option<BTreeSet<MachineId>>,
+    pub(super) peers: Known,
+    /// Whether a coordinator's keys are there.
+    pub(super) keys: bool,
+    /// Number of the member of etcd whose data lies here; none while there is none.
+    pub(super) etcd: Option<u64>,
+    /// Note of a recovery.
+    pub(super) note: Option<Note>,
+}
+
+/// Note that the cluster is to go on with this machine alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Note {
+    /// Boot in which it was written.
+    pub(super) boot: u64,
+    /// Recoveries that the records counted then.
+    pub(super) recoveries: u64,
+}
+
+/// Units of a coordinator that run.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) plan: EtcdStart,
+    /// Whether its etcd votes and has a leader.
+    pub(super) led: bool,
+    /// Time since when it has none.
+    pub(super) lost: u64,
+    /// Revision at which etcd's members were looked at last.
+    pub(super) looked: u64,
+    /// Shares that it has written: of the epoch that stands, where none follows.
+    pub(super) held: Option<Holding>,
+    /// Whether its duties are on the agenda.
+    pub(super) tends: bool,
+}
+
+/// Life of a machine whose data is open.
+#[derive(Debug)]
+pub(super) struct Living {
+    pub(super) life: Life,
+    /// Number of this life: what an earlier one has begun is over.
+    pub(super) number: u64,
+    /// Time at which it is woken next.
+    pub(super) wakes: Option<u64>,
+    pub(super) stream: Option<Stream>,
+    /// Step of the role that is under way.
+    pub(super) step: Option<EffectKind>,
+    /// Whether it reads the copy in its own etcd.
+    pub(super) reads: bool,
+}
+
+/// Words that a machine has heard, as the laws count them.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// Coordinators that said Node since one said Coordinator.
+    pub(super) nodes: BTreeSet<MachineId>,
+    /// Whether the machine's own records, or an owner, said so.
+    pub(super) itself: bool,
+    /// Coordinators that knew less than the machine since it was told something that it took.
+    pub(super) behind: BTreeSet<MachineId>,
+    /// Whether it may go on as a node, since it does not know yet that it has kept something else.
+    pub(super) unsure: bool,
+}
+
+pub(super) struct Machine {
+    /// Whether it was told no for good.
+    pub(super) refused: bool,
+    pub(super) power: Power,
+    pub(super) cable: Cable,
+    /// Number of this boot.
+    pub(super) boot: u64,
+    pub(super) disk: Disk,
+    pub(super) running: Option<Running>,
+    pub(super) face: Option<Face>,
+    pub(super) living: Option<Living>,
+    pub(super) heard: Heard,
+    /// Time since when it hears a coordinator.
+    pub(super) reached_since: u64,
+    pub(super) ticket: u16,
+    pub(super) tries: u32,
+    /// Whether its next question is on the agenda.
+    pub(super) asks: bool,
+    /// Claim about itself that is not so.
+    pub(super) lies: Lie,
+    /// Request to join, made and verified once: that costs more than the rest of its life here.
+    pub(super) redeem: Option<Box<Redeem>>,
+    /// Generation of the cluster key that its disk is locked with.
+    pub(super) locked_with: u32,
+    /// Peers that its mesh knows.
+    pub(super) known: Known,
+}
+
+impl Machine {
+    pub(super) fn new(ticket: u16, lies: Lie) -> Self {
+        Self {
+            refused: false,
+            power: Power::On,
+            cable: Cable::Whole,
+            boot: 0,
+            disk: Disk::default(),
+            running: None,
+            face: None,
+            living: None,
+            heard: Heard::default(),
+            reached_since: 0,
+            ticket,
+            tries: 0,
+            asks: false,
+            lies,
+            redeem: None,
+            locked_with: 1,
+            known: Known::default(),
+        }
+    }
+
+    /// Whether it has announced itself, as far as it knows.
+    pub(super) fn is_member(&self) -> bool {
+        !self.refused && self.disk.desired.as_ref().is_some_and(|desired| desired.standing != Standing::Admitted)
+    }
+
+    /// Number of the disk that it says to have, by its own number.
+    pub(super) const fn disk_of(&self, n: u16) -> u16 {
+        match self.lies {
+            Lie::Disk(of) => of,
+            Lie::None | Lie::VpnKey(_) | Lie::Level => n,
+        }
+    }
+
+    /// Whether it is on, and its cable whole.
+    pub(super) fn is_reached(&self) -> bool {
+        (self.power, self.cable) == (Power::On, Cable::Whole)
+    }
+
+    /// Whether it is a coordinator by the desired state that it keeps.
+    pub(super) fn coordinates(&self) -> bool {
+        self.disk.desired.as_ref().is_some_and(|desired| desired.assignment.role() == ClusterRole::Coordinator)
+    }
+
+    /// Facts of its role that a start reads.
+    pub(super) fn found(&self) -> RoleFacts {
+        RoleFacts {
+            keys: self.disk.keys,
+            begun: self.disk.etcd.is_some(),
+            recovery: self.disk.note.is_some(),
+            running: self.running.as_ref().map(|running| running.plan.clone()),
+        }
+    }
+
+    /// Stream that it listens to, by its number.
+    pub(super) fn stream(&mut self, number: u64) -> Option<&mut Stream> {
+        self.living.as_mut()?.stream.as_mut().filter(|stream| stream.number == number)
+    }
+}
