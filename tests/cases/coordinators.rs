@@ -10,8 +10,8 @@ use qemu::network::{Direction, Faults};
 use serde_json::Value;
 
 use crate::{
-    Case, Context, Departure, Fleet, FleetKind, FleetSize, LAID_DOWN, Need, Off, PacketKind, SEES_RECORDS, Starts,
-    Writer, name, wait_state,
+    Case, CommandRefusal, Context, Departure, Fleet, FleetKind, FleetSize, LAID_DOWN, NAME, Need, Off, PacketKind,
+    SEES_RECORDS, Starts, Writer, name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -293,12 +293,12 @@ fn erased(t: &Context) -> anyhow::Result<()> {
     fleet.switch_off(&[2, 3], Off::AtOnce, t.within(10))?;
     fleet.until(t.within(60), || fleet.ask(&RECOVER))?;
     fleet.start(2)?;
-    fleet.comes_back(t, 2)?;
     fleet.says(2, fleet.booted(2)?, LAID_DOWN, t.within(90))?;
-    let erase = || fleet.ask(&["machine", "role", "erase", &name(2), "--yes"]);
+    let machine = fleet.vm(2)?;
+    let erase = || fleet.owner().ask(NAME, machine, &["machine", "role", "erase", &name(2), "--yes"]);
     erase().context("it keeps what it has")?;
-    let refused = |error: anyhow::Error| error.to_string().contains("nothing was erased").then_some(());
-    fleet.vm(2)?.until(t.within(30), || erase().err().and_then(refused)).context("there is something left to erase")
+    let refused = |refusal: CommandRefusal| refusal.to_string().contains("nothing was erased").then_some(());
+    machine.until(t.within(30), || erase().err().and_then(refused)).context("there is something left to erase")
 }
 
 /// A coordinator alone becomes three, of which one is reset as it begins: whoever votes then holds a share already, or
