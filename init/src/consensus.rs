@@ -59,13 +59,13 @@ pub(crate) use members::MembersError;
 use members::MembersLook;
 pub(crate) use news::{NewsFor, NoNews};
 pub(crate) use own::VoteError;
-pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, forget as drop_recovery, noted as recovers};
+pub(crate) use recovery::{Error as RecoveryError, RecoveryRefusal, forget as drop_recovery, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 use turn::{Asked, Turn};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::{has_begun as etcd_has_begun, known as etcd_users};
 
-/// Who asks for a change waits so long for those before, and so long for what others have just changed.
+/// Longest wait of a request for those before it, and again for the copy to show what etcd has.
 const TURN: Duration = Duration::from_secs(10);
 /// Without a leader for so long, etcd is not just in an election.
 const LEADERLESS: Duration = Duration::from_secs(10);
@@ -88,13 +88,13 @@ pub(crate) struct Records {
     /// Other coordinators' etcd is asked with it, too.
     client: tls::Client,
     seen: Arc<watch::Sender<Seen>>,
-    /// One request at a time: two of one coordinator would only be in each other's way.
+    /// Held by one request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<Turn>>,
     look: Arc<Mutex<MembersLook>>,
     first: Arc<First>,
-    /// When the office was taken up.
+    /// When this machine began to follow etcd: its silence counts from here until the first view.
     began: UnixMillis,
-    /// What is signed for machines that are let in.
+    /// Authorities that sign certificates, directories and etcd's revocation list.
     authorities: Arc<Authorities>,
     /// Where this machine hears of directories: of its own, too.
     directories: Directories,
@@ -118,19 +118,19 @@ impl Own {
             return member::OwnRecords::Kept { desired: None, peers: None }; // peers that are kept say that there were records
         }
         told.take(state.news(told.version()));
-        // Whoever has not looked at etcd's members would call itself a node.
+        // A machine that has not looked at etcd's members would call itself a node.
         let looked = !state.members().voters.is_empty();
         let desired = looked.then(|| state.desired(&self.machine)).flatten().map(Box::new);
         member::OwnRecords::Kept { desired, peers: told.version() }
     }
 }
 
-/// What was seen of etcd, and since when nothing more was.
+/// State of etcd as the watch showed it last, and since when the watch shows nothing more.
 #[derive(Debug, Default)]
 struct Seen {
     /// None before everything was read once in this boot.
     view: Option<View>,
-    /// What that says of coordinators, signed.
+    /// Directory of the view's coordinators, signed; none before there is a cluster.
     directory: Option<Arc<Signed>>,
     /// None while the watch runs.
     lost: Option<UnixMillis>,
@@ -152,8 +152,8 @@ impl Seen {
 
 /// Why a request was not granted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotGranted {
-    /// It is decided: no.
+pub(crate) enum GrantError {
+    /// The decision over the records denies the request.
     #[error("{0}; nothing was changed")]
     Denied(Denied),
     /// This machine has no records, or not yet.
@@ -324,10 +324,10 @@ impl Records {
     /// [`Self::decide`] for who asks from outside: nothing is tried without a leader, so that nobody is left in the dark about what became of it.
     ///
     /// # Errors
-    /// [`NotGranted`].
-    pub(crate) async fn grant(&self, request: Request) -> Result<Granted, NotGranted> {
+    /// [`GrantError`].
+    pub(crate) async fn grant(&self, request: Request) -> Result<Granted, GrantError> {
         match leaderless(self.silent_for()) {
-            Some(silent) => Err(NotGranted::Leaderless(silent)),
+            Some(silent) => Err(GrantError::Leaderless(silent)),
             None => self.decide(request).await,
         }
     }
@@ -335,14 +335,14 @@ impl Records {
     /// Decides a request and has etcd take what comes of it. What was written is seen before it is told.
     ///
     /// # Errors
-    /// [`NotGranted`].
-    async fn decide(&self, request: Request) -> Result<Granted, NotGranted> {
-        let mut turn = timeout(TURN, self.turn.lock()).await.map_err(|_| NotGranted::Busy)?;
+    /// [`GrantError`].
+    async fn decide(&self, request: Request) -> Result<Granted, GrantError> {
+        let mut turn = timeout(TURN, self.turn.lock()).await.map_err(|_| GrantError::Busy)?;
         let mut asked = Asked::of(request, self.first.machine());
         loop {
             let now = (UnixSeconds(clock::unix().as_secs()), clock::now());
             let proposal = self.read(|view, _| turn.propose(&mut asked, view.state(), now))?;
-            let proposal = proposal.map_err(|PutOff| NotGranted::PutOff)?;
+            let proposal = proposal.map_err(|PutOff| GrantError::PutOff)?;
             let (outcome, revision) = self.link.commit(proposal.txn()).await?;
             let written = proposal.txn().writes();
             match turn.after(&mut asked, proposal, outcome, now.1) {
@@ -350,12 +350,12 @@ impl Records {
                     if written && answer.is_ok() {
                         let _later_if_the_watch_is_slow = self.sees(revision).await;
                     }
-                    return answer.map_err(NotGranted::Denied);
+                    return answer.map_err(GrantError::Denied);
                 }
                 Next::Again { seen } => {
                     let _proposed_again_all_the_same = self.sees(seen).await;
                 }
-                Next::GiveUp => return Err(NotGranted::OthersFirst),
+                Next::GiveUp => return Err(GrantError::OthersFirst),
             }
         }
     }
@@ -363,13 +363,13 @@ impl Records {
     /// Waits until the copy is of what etcd's quorum has now.
     ///
     /// # Errors
-    /// [`NotGranted`] where there is no quorum, or the copy does not come so far.
-    pub(crate) async fn catch_up(&self) -> Result<(), NotGranted> {
+    /// [`GrantError`] where there is no quorum, or the copy does not come so far.
+    pub(crate) async fn catch_up(&self) -> Result<(), GrantError> {
         let asked = RangeRequest { key: Key::Version.bytes(), keys_only: true, ..RangeRequest::default() };
         let answer = self.link.range(asked).await?;
         let revision = answer.header.map_or(0, |header| header.revision);
         let caught_up = self.sees(u64::try_from(revision).unwrap_or_default()).await;
-        if caught_up { Ok(()) } else { Err(NotGranted::Unread(Unread)) }
+        if caught_up { Ok(()) } else { Err(GrantError::Unread(Unread)) }
     }
 
     /// Waits until the copy is of this revision; whether it came to that.
@@ -426,11 +426,11 @@ mod tests {
         assert_eq!(owners().await, Err("lost"));
     }
 
-    /// A share is worth a key: while records can be asked they decide.
+    /// Shares open a disk, so they are exchanged only when etcd cannot be asked.
     ///
     /// Proves: K6
     #[test]
-    fn shares_are_exchanged_where_etcd_has_had_no_leader_for_a_while() {
+    fn shares_are_exchanged_only_once_etcd_is_leaderless() {
         let leads = |silent| leaderless(silent).is_none();
         assert!(leads(None) && leads(Some(Duration::from_secs(9))));
         assert!(!leads(Some(LEADERLESS)));

@@ -1,5 +1,5 @@
-//! What a machine is given that a ticket let in: everything it needs to become a member, made of the records and of what this
-//! coordinator signs with. Admits nobody: that was decided and written before.
+//! Answer to a machine that a ticket let in: everything it needs to become a member, made of the records and signed by this
+//! coordinator. Admits nobody: that was decided and written before.
 
 use cluster::desired::Desired;
 use cluster::peer::Peer;
@@ -16,22 +16,22 @@ use crate::runtime::clock;
 
 /// Why an admitted machine cannot be given what it needs. It may ask again.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotGiven {
+pub(crate) enum AdmissionError {
     /// The records were not read.
     #[error(transparent)]
     Unread(#[from] Unread),
-    /// It is not there any more.
+    /// The machine does not belong to the cluster any more.
     #[error("find the machine's record")]
     Gone,
-    /// No certificate.
+    /// The authority does not sign the machine's certificate.
     #[error("issue the machine's certificate")]
     Issue(#[from] pki::IssueError),
-    /// No cluster key.
+    /// The disk's cluster key cannot be derived from the master secret.
     #[error("derive the disk's cluster key")]
     ClusterKey(#[from] LoadError),
 }
 
-/// What the records say.
+/// Parts of the records that the answer is made of.
 struct Recorded {
     machine: Machine,
     cluster: ClusterId,
@@ -43,9 +43,9 @@ impl Records {
     /// The bytes of the answer to `machine`, which is admitted.
     ///
     /// # Errors
-    /// [`NotGiven`].
-    pub(crate) async fn answer(&self, machine: MachineId) -> Result<Zeroizing<Vec<u8>>, NotGiven> {
-        let recorded = self.read(|view, _| recorded(view.state(), &machine))?.ok_or(NotGiven::Gone)?;
+    /// [`AdmissionError`].
+    pub(crate) async fn answer(&self, machine: MachineId) -> Result<Zeroizing<Vec<u8>>, AdmissionError> {
+        let recorded = self.read(|view, _| recorded(view.state(), &machine))?.ok_or(AdmissionError::Gone)?;
         let Recorded { machine, cluster, desired, peers } = recorded;
         let (now, authority) = (clock::unix(), &self.authorities.cairn);
         let profile = Profile::Machine { machine: machine.id(), cluster, role: desired.assignment.role() };

@@ -17,7 +17,7 @@ pub(super) struct Signed {
 
 #[cfg(test)]
 impl Signed {
-    /// One that somebody signed.
+    /// Directory whose signature nobody verifies.
     pub(super) const fn of(coordinators: Vec<Coordinator>, bytes: Vec<u8>) -> Self {
         Self { coordinators, bytes }
     }
@@ -63,7 +63,7 @@ mod tests {
 
     /// Proves: D11
     #[test]
-    fn it_is_signed_anew_when_a_coordinator_changes_and_not_when_others_do() {
+    fn only_a_change_of_coordinators_signs_the_directory_anew() {
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
         let authority = Authority::create(AuthorityKind::Cairn, now).expect("a CA");
         let spki = pki::public_key_of(authority.certificate()).expect("its own").spki();

@@ -24,7 +24,7 @@ pub(crate) async fn read() -> Result<Option<BTreeSet<MachineId>>, Error> {
     tasks::blocking(|| read_from(Path::new(DATA))).await.map_err(|error| Error::Unseen(ELECTORATE, error))
 }
 
-/// Keeps it durably.
+/// Replaces the electorate on DATA durably.
 ///
 /// # Errors
 /// [`Error::Note`].

@@ -1,5 +1,5 @@
-//! What a cluster's first machine writes into its records, and what any coordinator says of itself at each boot. Made of its
-//! seal, its desired state and its facts; a cluster that was created before there were records gets the same.
+//! Records that a cluster's first machine writes, and the statement that any coordinator makes of itself at each boot. Both are made
+//! of its seal, its desired state and its facts; a cluster that was created before there were records gets the same.
 
 use cluster::desired::Desired;
 use cluster::record::{Admission, Cluster, Endpoints, Generations, Machine, Policy, Times, UnixSeconds};
@@ -29,7 +29,7 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// Of a member; `facts` say what it runs, and where it may be reached.
+    /// Takes what a member knows of itself; `facts` say what it runs, and where it may be reached.
     pub(crate) fn of(member: &Member, facts: &Facts) -> Self {
         let identity = &member.identity;
         Self {
@@ -44,7 +44,7 @@ impl First {
         }
     }
 
-    /// What ends the sessions that it begins.
+    /// Standstills of the machine, each of which ends the sessions that began before.
     pub(super) const fn standstills(&self) -> &Standstills {
         self.facts.standstills()
     }
@@ -71,7 +71,7 @@ impl First {
         }
     }
 
-    /// The machine's.
+    /// Public key of the machine, from which its id is derived.
     pub(super) const fn key(&self) -> MachinePubKey {
         self.key
     }

@@ -115,7 +115,7 @@ pub(super) fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
     KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
 }
 
-/// These machines vote.
+/// Members of etcd: these machines, each a voter that is live.
 pub(super) fn members(voters: &[u8]) -> Members {
     let voters = voters.iter().map(|n| (machine(*n, Standing::Member).id(), Voter::Live)).collect();
     Members { voters, ..Members::default() }

@@ -17,10 +17,10 @@ use crate::runtime::clock;
 /// Why the copy is not kept up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
-    /// It cannot be read.
+    /// The records cannot be read as a whole.
     #[error(transparent)]
     Read(#[from] Unreadable),
-    /// It says what this version does not understand: a newer one wrote it.
+    /// A change says what this version does not understand: a newer one wrote it.
     #[error("understand what was changed in the cluster's records")]
     State(#[from] BadState),
     /// etcd tells nothing more.
@@ -29,10 +29,10 @@ pub(crate) enum Lost {
     /// etcd has forgotten what came next, or has no leader.
     #[error("the watch of the cluster's records ended: {0}")]
     Ended(String),
-    /// Its directory cannot be signed.
+    /// The directory of coordinators cannot be signed.
     #[error("sign the directory")]
     Sign(#[from] MakeError),
-    /// Whether the cluster is being recovered.
+    /// The note of a recovery cannot be read.
     #[error(transparent)]
     Recovery(#[from] recovery::Error),
 }
@@ -43,7 +43,7 @@ pub(crate) enum Unreadable {
     /// etcd does not tell them.
     #[error("read the cluster's records")]
     Etcd(#[from] NoAnswer),
-    /// They say what this version does not understand: a newer one wrote them.
+    /// A record says what this version does not understand: a newer one wrote it.
     #[error("understand the cluster's records")]
     State(#[from] BadState),
 }
@@ -51,9 +51,9 @@ pub(crate) enum Unreadable {
 /// Which records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
-    /// Those of now, which takes a quorum of etcd's voters.
+    /// Records of now, which takes a quorum of etcd's voters.
     Now,
-    /// Those that this machine's etcd has, however old.
+    /// Copy that this machine's etcd has, however old.
     ThisMachine,
 }
 
@@ -106,7 +106,7 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
     }
 }
 
-/// Reads everything.
+/// Reads all records, page by page.
 pub(super) async fn read(records: &Records, of: Of) -> Result<View, Unreadable> {
     let mut reading = Reading::begin();
     loop {

@@ -28,13 +28,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Why etcd's word is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
-    /// It said no, or could not be asked.
+    /// etcd denied the request, or could not be reached.
     #[error("{0}")]
     Refused(#[source] Box<Status>),
-    /// It said nothing.
+    /// No answer came within `ANSWERS`.
     #[error("nothing within {} s", ANSWERS.as_secs())]
     Silent,
-    /// It said what no etcd says.
+    /// The answer breaks etcd's protocol.
     #[error(transparent)]
     Answer(#[from] BadAnswer),
 }
@@ -72,7 +72,7 @@ impl Link {
         in_time(self.keys().txn(asked)).await
     }
 
-    /// Asks for keys.
+    /// Reads one key or a range of keys, as `asked` says.
     pub(crate) async fn range(&self, asked: RangeRequest) -> Result<RangeResponse, NoAnswer> {
         in_time(self.keys().range(asked)).await
     }
@@ -105,7 +105,7 @@ impl Link {
         Ok(members::listed(&in_time(client.member_list(members::list())).await?)?)
     }
 
-    /// Changes them by one, or who of them leads.
+    /// Changes etcd's members by one, or which of them leads.
     pub(super) async fn change(&self, change: Change) -> Result<(), NoAnswer> {
         let mut client = ClusterClient::new(self.0.clone());
         match change {
@@ -118,7 +118,7 @@ impl Link {
         }
     }
 
-    /// To make users.
+    /// Client of etcd's users and roles.
     pub(super) fn users(&self) -> AuthClient<Channel> {
         AuthClient::new(self.0.clone())
     }
@@ -128,7 +128,7 @@ impl Link {
     }
 }
 
-/// What etcd answers, if it does so in time.
+/// Answer of etcd, if it comes within `ANSWERS`.
 pub(super) async fn in_time<T>(asked: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, NoAnswer> {
     match timeout(ANSWERS, asked).await {
         Ok(answered) => Ok(answered?.into_inner()),

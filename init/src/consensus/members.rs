@@ -78,13 +78,13 @@ impl Records {
     }
 }
 
-/// What members say of themselves.
+/// Health of etcd's members, by their own word.
 #[derive(Debug)]
 pub(super) struct Answers {
     pub(super) own: Health,
     /// As this machine's etcd has them.
     pub(super) listed: Vec<Member>,
-    /// Those of the others that answer in time.
+    /// Health of the other members that answer in time, by their VPN addresses.
     pub(super) others: Vec<(Ipv4Addr, Health)>,
 }
 
@@ -103,7 +103,7 @@ impl Answers {
     }
 }
 
-/// What the others say of themselves, as far as they do so in time.
+/// Asks the others for their health; a member that does not answer within `SILENT` is left out.
 async fn healths<'a>(
     records: &Records,
     links: &mut BTreeMap<Ipv4Addr, Link>,

@@ -18,7 +18,7 @@ use super::directory::Signed;
 use super::{Seen, Unread};
 use crate::runtime::clock;
 
-/// Whoever hears nothing for three times as long asks another coordinator.
+/// Longest silence towards a machine, which asks another coordinator after three times as long.
 const ALIVE: Duration = Duration::from_secs(5);
 /// A copy that was not kept up for so long tells nobody anything: others may have decided what it has not seen.
 const LAPSED: Duration = Duration::from_secs(10);
@@ -32,15 +32,15 @@ pub(crate) enum NoNews {
     /// The copy was not kept up for a while.
     #[error("this coordinator has seen no change for {} s; nothing was done; ask another coordinator", LAPSED.as_secs())]
     Lapsed,
-    /// It has not looked at etcd's members yet.
+    /// This coordinator has not looked at etcd's members yet.
     #[error("etcd's members are not known yet; nothing was done; ask again")]
     Members,
-    /// They are for machines that belong.
+    /// The machine has no record, or was removed.
     #[error("this machine does not belong to the cluster; nothing was done")]
     NotMember,
 }
 
-/// What one machine is told, one after the other.
+/// News for one machine, one after the other, and what it was told so far.
 #[derive(Debug)]
 pub(crate) struct NewsFor {
     seen: watch::Receiver<Seen>,
@@ -57,7 +57,8 @@ impl NewsFor {
         Self { seen, machine, known, desired: None, directory: None }
     }
 
-    /// Whether the machine belongs, by its record as it is seen now.
+    /// Whether the machine belongs, by its record as it is seen now. A coordinator that has not read etcd's member list must not tell
+    /// anyone their role.
     ///
     /// # Errors
     /// [`NoNews`] says why not.
@@ -74,7 +75,7 @@ impl NewsFor {
         if state.members().voters.is_empty() { Err(NoNews::Members) } else { Ok(()) }
     }
 
-    /// What is to be told next.
+    /// Waits for the next news; after `ALIVE` without any they are empty.
     ///
     /// # Errors
     /// [`NoNews`] for a machine that belongs no longer.
@@ -101,8 +102,7 @@ impl NewsFor {
         }
     }
 
-    /// Desired state of the machine, where it says something else than what was told last. Whoever does not know etcd's members would
-    /// tell a coordinator that it is none.
+    /// Desired state of the machine, where it says something else than what was told last.
     fn other_desired(&mut self) -> Result<Option<Box<Desired>>, NoNews> {
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
@@ -113,7 +113,7 @@ impl NewsFor {
         Ok(Some(self.desired.insert(desired).clone().into()))
     }
 
-    /// One that it was not told of.
+    /// Directory, where it is another one than the machine was told of last.
     fn newer_directory(&mut self) -> Option<Vec<u8>> {
         let seen = self.seen.borrow().directory.clone()?;
         if self.directory.as_ref().is_some_and(|told| Arc::ptr_eq(told, &seen)) {
@@ -162,7 +162,7 @@ mod tests {
 
     /// Proves: M2
     #[tokio::test(start_paused = true)]
-    async fn a_machine_hears_all_then_each_change_and_in_between_that_somebody_is_there() {
+    async fn a_machine_hears_all_then_changes_and_signs_of_life() {
         let (seen, mut news) = seen_and_desired(None).await;
         assert!(matches!(news.next().await, Ok(Word::News(News::Whole { peers, .. })) if peers.len() == 2));
         let began = tokio::time::Instant::now();
@@ -179,7 +179,7 @@ mod tests {
 
     /// Proves: M2
     #[tokio::test(start_paused = true)]
-    async fn who_knows_all_is_answered_at_once_and_who_knows_more_is_told_so() {
+    async fn news_depend_on_the_version_that_the_machine_knows() {
         let began = tokio::time::Instant::now();
         let (_seen, mut news) = seen_and_desired(Some(2)).await;
         assert_eq!((began.elapsed(), news.next().await, began.elapsed()), (Duration::ZERO, NOTHING, ALIVE));
@@ -189,7 +189,7 @@ mod tests {
 
     /// Proves: D11
     #[tokio::test(start_paused = true)]
-    async fn a_machine_hears_of_a_directory_first_and_then_of_each_that_is_another() {
+    async fn a_machine_hears_of_each_other_directory_once() {
         let (seen, mut news) = seen_and_desired(Some(2)).await;
         let signed = |byte| Some(Arc::new(Signed::of(vec![], vec![byte])));
         seen.send_modify(|seen| seen.directory = signed(1));
@@ -201,7 +201,7 @@ mod tests {
 
     /// Proves: S5
     #[tokio::test(start_paused = true)]
-    async fn a_machine_hears_first_what_it_is_to_be_and_then_when_that_is_another() {
+    async fn desired_state_is_told_first_and_again_when_it_is_another() {
         let (seen, mut news) = seen(Some(2));
         let desired = async |news: &mut NewsFor| match news.next().await {
             Ok(Word::Desired(desired)) => (desired.assignment.role(), desired.at.expect("told").revision),
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(news.next().await, Err(NoNews::Members), "who does not know them would call it a node");
     }
 
-    /// Its certificate is as good as before.
+    /// Removed machines still have a valid certificate, so that the record alone ends their news.
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_is_removed_hears_nothing_more() {
         let (seen, mut news) = seen_and_desired(Some(2)).await;

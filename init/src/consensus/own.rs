@@ -12,7 +12,7 @@ use services::EtcdUsers;
 
 use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
-use super::{NotGranted, Records, users};
+use super::{GrantError, Records, users};
 use crate::runtime::clock;
 
 /// Why it is not known whether this machine's etcd votes.
@@ -66,8 +66,8 @@ impl Records {
     /// Has what this machine asks of itself decided. Whatever others have done before it is done.
     ///
     /// # Errors
-    /// [`NotGranted`].
-    pub(crate) async fn ask(&self, asked: OwnRequest) -> Result<(), NotGranted> {
+    /// [`GrantError`].
+    pub(crate) async fn ask(&self, asked: OwnRequest) -> Result<(), GrantError> {
         match asked {
             OwnRequest::BeginEpoch => self.decide(Request::BeginEpoch).await.map(|_| ()),
             OwnRequest::AcknowledgeEpoch(number) => {
@@ -77,7 +77,7 @@ impl Records {
             OwnRequest::Create => {
                 let creation = self.first.creation(clock::unix().as_secs());
                 match self.decide(Request::Create(Box::new(creation))).await {
-                    Err(NotGranted::Denied(Denied::ClusterExists)) => Ok(()),
+                    Err(GrantError::Denied(Denied::ClusterExists)) => Ok(()),
                     Err(error) => Err(error),
                     Ok(_) => {
                         tracing::info!("the cluster's first records are written");
@@ -86,7 +86,7 @@ impl Records {
                 }
             }
             OwnRequest::Announce(endpoints) => match self.decide(self.first.announces(endpoints)).await {
-                Err(error @ NotGranted::Denied(_)) => {
+                Err(error @ GrantError::Denied(_)) => {
                     tracing::warn!(%error, "this machine does not belong to its cluster any more");
                     Ok(())
                 }

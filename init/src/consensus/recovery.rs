@@ -22,44 +22,44 @@ use model::OwnerPubKey;
 use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
 use super::members::{Answers, answers};
-use super::{First, LEADERLESS, NotGranted, Records, leaderless};
+use super::{First, GrantError, LEADERLESS, Records, leaderless};
 use crate::runtime::{clock, durable, tasks};
 use crate::storage::DATA;
 
-/// Says that it is to be done, and which owner asked: 32 bytes. It goes with etcd's data.
+/// File that says that a recovery is to be done, and which owner asked: 32 bytes. It goes with etcd's data.
 pub(super) const NOTE: &str = "etcd-recovery";
-/// Of an owner's key.
+/// Length of an owner's key.
 const KEY_BYTES: usize = 32;
 
 /// Why the cluster does not go on with this coordinator alone.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotRecoverable {
-    /// Its etcd does not say how it is.
+pub(crate) enum RecoveryRefusal {
+    /// This machine's etcd does not say how it is, or which members it has.
     #[error("this machine's etcd gives no answer ({0}); nothing was done; try again when it runs")]
     Silent(#[from] NoAnswer),
-    /// It never had a vote, so others may have decided what it has not heard.
+    /// This machine's etcd has no vote, so others may have decided what it has not heard.
     #[error("this machine's etcd keeps a copy without a vote; nothing was done; choose a coordinator that votes")]
     Learner,
-    /// It has a leader, or had one a moment ago.
+    /// This machine's etcd has a leader, or had one within `LEADERLESS`.
     #[error("etcd has a leader, or had one in the last {} s; nothing was done; the cluster can be changed as always", LEADERLESS.as_secs())]
     Leader,
-    /// Others have.
+    /// The etcd of another coordinator, which has this VPN address, has a leader.
     #[error("the coordinator at {0} has a leader; nothing was done; ask that one, or mend what keeps them apart")]
     OthersLead(Ipv4Addr),
-    /// By what it has, it is not to be done.
+    /// The records that this machine has deny the recovery.
     #[error("by the records that this machine has: {0}; nothing was done; choose another coordinator")]
     Denied(Denied),
-    /// What it has is no use to it.
+    /// This version does not understand the records that this machine has.
     #[error(
         "this machine does not understand the records that it has ({0}); nothing was done; choose another coordinator"
     )]
     Records(BadState),
-    /// It cannot be noted.
+    /// The note of the recovery cannot be written.
     #[error("note on the data partition that the cluster is to be recovered: {0}; nothing was done")]
     Note(#[source] io::Error),
 }
 
-impl From<Unreadable> for NotRecoverable {
+impl From<Unreadable> for RecoveryRefusal {
     fn from(error: Unreadable) -> Self {
         match error {
             Unreadable::Etcd(error) => Self::Silent(error),
@@ -92,27 +92,27 @@ fn read_note(data: &Path) -> Result<Option<OwnerPubKey>, Error> {
 }
 
 impl Records {
-    /// What it would do to have the cluster go on with this coordinator alone.
+    /// Plan of a recovery with this coordinator alone; nothing is noted yet.
     ///
     /// # Errors
-    /// [`NotRecoverable`].
-    pub(crate) async fn recovery_plan(&self, by: OwnerPubKey) -> Result<RecoveryPlan, NotRecoverable> {
+    /// [`RecoveryRefusal`].
+    pub(crate) async fn recovery_plan(&self, by: OwnerPubKey) -> Result<RecoveryPlan, RecoveryRefusal> {
         let plan = plan(self.silent_for(), &answers(self, &mut BTreeMap::new()).await?)?;
         // What is denied then would be denied for ever, and the other members would be gone.
         let view = keep::read(self, Of::ThisMachine).await?;
         let now = UnixSeconds(clock::unix().as_secs());
-        cluster::decide(view.state(), &request(&self.first, by), now).map_err(NotRecoverable::Denied)?;
+        cluster::decide(view.state(), &request(&self.first, by), now).map_err(RecoveryRefusal::Denied)?;
         Ok(plan)
     }
 
-    /// Notes that it is to be done, where it may be; whoever runs etcd here begins it.
+    /// Notes that the cluster is to be recovered, where it may be; whoever runs etcd here begins it.
     ///
     /// # Errors
-    /// [`NotRecoverable`]: nothing is noted.
-    pub(crate) async fn recover(&self, by: OwnerPubKey) -> Result<RecoveryPlan, NotRecoverable> {
+    /// [`RecoveryRefusal`]: nothing is noted.
+    pub(crate) async fn recover(&self, by: OwnerPubKey) -> Result<RecoveryPlan, RecoveryRefusal> {
         let plan = self.recovery_plan(by).await?;
         let noted = tasks::blocking(move || durable::replace(Path::new(DATA), NOTE, &by.0)).await;
-        noted.map_err(NotRecoverable::Note)?;
+        noted.map_err(RecoveryRefusal::Note)?;
         Ok(plan)
     }
 
@@ -130,16 +130,16 @@ impl Records {
     }
 }
 
-/// What etcd's members say of it, where this machine's has told nothing for `silent`.
-fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, NotRecoverable> {
+/// Judges a recovery by the answers of etcd's members, where this machine's has told nothing for `silent`.
+fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, RecoveryRefusal> {
     let Answers { own, listed, others } = answers;
     let silent = leaderless(silent).filter(|_| own.leader.is_none());
-    let silent = silent.ok_or(NotRecoverable::Leader)?;
+    let silent = silent.ok_or(RecoveryRefusal::Leader)?;
     if !own.votes {
-        return Err(NotRecoverable::Learner);
+        return Err(RecoveryRefusal::Learner);
     }
     if let Some((vpn_ip, _)) = others.iter().find(|(_, health)| health.leader.is_some()) {
-        return Err(NotRecoverable::OthersLead(*vpn_ip));
+        return Err(RecoveryRefusal::OthersLead(*vpn_ip));
     }
     let others = listed.iter().filter(|member| member.id != own.id).map(|member| OtherMember {
         vpn_ip: member.vpn_ip,
@@ -155,13 +155,13 @@ fn request(this: &First, by: OwnerPubKey) -> Request {
 /// Why what was noted is not done yet.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The records.
+    /// The records do not take the recovery.
     #[error("write into the records that the cluster was recovered")]
-    Write(#[from] NotGranted),
+    Write(#[from] GrantError),
     /// Whether anything was noted is not known.
     #[error("read `{DATA}/{NOTE}`")]
     Unread(#[source] io::Error),
-    /// The note.
+    /// The note cannot be removed.
     #[error("remove `{DATA}/{NOTE}`")]
     Note(#[source] io::Error),
 }
@@ -214,16 +214,16 @@ mod tests {
 
     /// Proves: K6
     #[test]
-    fn where_anybody_leads_or_did_a_moment_ago_or_this_copy_has_no_vote_nothing_is_recovered() {
+    fn a_recovery_takes_a_vote_and_that_nobody_leads() {
         for silent in [None, LEADERLESS.checked_sub(Duration::from_millis(1))] {
-            assert!(matches!(plan(silent, &three()), Err(NotRecoverable::Leader)), "{silent:?}");
+            assert!(matches!(plan(silent, &three()), Err(RecoveryRefusal::Leader)), "{silent:?}");
         }
         assert!(plan(Some(LEADERLESS), &three()).is_ok());
         let led = Answers { own: health(1, Some(2)), ..three() };
-        assert!(matches!(plan(LONG, &led), Err(NotRecoverable::Leader)));
+        assert!(matches!(plan(LONG, &led), Err(RecoveryRefusal::Leader)));
         let learner = Answers { own: Health { votes: false, ..health(1, None) }, ..three() };
-        assert!(matches!(plan(LONG, &learner), Err(NotRecoverable::Learner)));
+        assert!(matches!(plan(LONG, &learner), Err(RecoveryRefusal::Learner)));
         let elsewhere = Answers { others: vec![(ip(2), health(2, None)), (ip(3), health(3, Some(3)))], ..three() };
-        assert!(matches!(plan(LONG, &elsewhere), Err(NotRecoverable::OthersLead(at)) if at == ip(3)));
+        assert!(matches!(plan(LONG, &elsewhere), Err(RecoveryRefusal::OthersLead(at)) if at == ip(3)));
     }
 }

@@ -13,24 +13,24 @@ use super::Records;
 use crate::runtime::{clock, durable, tasks};
 use crate::storage::DATA;
 
-/// Its name on DATA, beside etcd's own.
+/// Name of the list on DATA, beside etcd's own folder.
 pub(super) const REVOKED: &str = "etcd-revoked.crl";
 
 /// Why there is no list, or why it is not what it should be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// It is not signed.
+    /// The authority does not sign the list.
     #[error("sign the list of those whom etcd refuses")]
     Sign(#[from] pki::IssueError),
-    /// It cannot be read.
+    /// The list that was kept last cannot be read.
     #[error("read `{DATA}/{REVOKED}`")]
     Read(#[source] io::Error),
-    /// It cannot be written, here or where etcd reads it.
+    /// The list cannot be written, on DATA or where etcd reads it.
     #[error("write the list of those whom etcd refuses")]
     Write(#[source] io::Error),
 }
 
-/// What etcd is to begin with: the list that was kept last, or an empty one.
+/// List that etcd begins with: the one that was kept last, or an empty one.
 ///
 /// # Errors
 /// [`Error`] names the step.

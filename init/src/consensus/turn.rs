@@ -11,7 +11,7 @@ use cluster::txn::Outcome;
 use door::{Changes, PutOff, Refusals};
 use model::MachineId;
 
-/// What machines had written lately by this coordinator.
+/// Changes and refusals that machines had written lately by this coordinator.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     changes: Changes,
@@ -35,7 +35,7 @@ impl Asked {
 }
 
 impl Turn {
-    /// What etcd is to be asked, by the cluster's clock `now` and this machine's own.
+    /// Proposal for etcd, by the cluster's clock `now` and this machine's own `at`.
     ///
     /// # Errors
     /// [`PutOff`]: the machine had too much changed lately.
@@ -57,7 +57,7 @@ impl Turn {
         Ok(proposal)
     }
 
-    /// What etcd made of it.
+    /// Decides the next step by what etcd made of `proposal`, and counts a refusal that was written.
     pub(super) fn after(&mut self, asked: &mut Asked, proposal: Proposal, outcome: Outcome, at: Instant) -> Next {
         if outcome == Outcome::Committed
             && let Some(whom) = proposal.writes_of_refused()

@@ -27,7 +27,7 @@ const MADE: &str = "etcd-users";
 const ETCD: &str = "etcd";
 /// Data of an etcd that let go of this machine, behind a promotion that began another.
 const ASIDE: &str = "etcd-aside";
-/// What etcd has written before it serves anybody.
+/// Log that etcd has written before it serves anybody.
 const LOG: &str = "etcd/member/wal";
 
 /// Why the users are not made, or not known to be.
@@ -39,7 +39,7 @@ pub(crate) enum Error {
     /// Whether it was done, or whether etcd has begun, cannot be seen.
     #[error("look for `{DATA}/{0}`")]
     Unseen(&'static str, #[source] io::Error),
-    /// It was done, and cannot be noted.
+    /// A note beside etcd's data cannot be written.
     #[error("write `{DATA}/{0}`")]
     Note(&'static str, #[source] io::Error),
 }
@@ -77,7 +77,7 @@ pub(super) async fn put_aside() -> io::Result<()> {
     tasks::blocking(|| set_aside(Path::new(DATA))).await
 }
 
-/// The notes in front of what they are of. Without data, what was put aside before stays.
+/// Removes the notes before the data that they describe. Without data, what was put aside before stays.
 fn set_aside(data: &Path) -> io::Result<()> {
     [NOTE, MADE, REVOKED, ELECTORATE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))?;
     if durable::exists(&data.join(ETCD))? {
@@ -87,13 +87,13 @@ fn set_aside(data: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What was to be recovered with an etcd that ran here before is over: this one would take the others out.
+/// Notes that the users are made, after the note of a recovery is gone: with it the etcd that joins would take the others out.
 fn begin(data: &Path) -> io::Result<()> {
     durable::remove(&data.join(NOTE))?;
     durable::replace(data, MADE, &[])
 }
 
-/// The note in front of what it is of.
+/// Removes the note of a recovery before the data that it describes, and the other notes after it.
 fn end(data: &Path) -> io::Result<()> {
     [NOTE, ETCD, MADE, REVOKED, ELECTORATE, ASIDE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
 }
@@ -130,7 +130,7 @@ pub(super) async fn make(link: &Link) -> Result<(), Error> {
     tasks::blocking(|| durable::replace(Path::new(DATA), MADE, &[])).await.map_err(|error| Error::Note(MADE, error))
 }
 
-/// What an attempt before this one has made is there.
+/// Takes what exists already for made: an attempt before this one has made it.
 fn unless_there<T>(made: Result<T, NoAnswer>) -> Result<(), NoAnswer> {
     match made {
         Err(NoAnswer::Refused(status)) if status.message().ends_with("already exists") => Ok(()),
@@ -146,7 +146,7 @@ mod tests {
 
     /// Proves: K6
     #[test]
-    fn neither_an_etcd_that_joins_nor_one_that_comes_later_recovers_what_was_noted_before() {
+    fn no_later_etcd_recovers_what_was_noted_before() {
         let data = tempfile::tempdir().expect("a place for files");
         let note = || fs::write(data.path().join(NOTE), [7; 32]).expect("written");
         let there = || {

@@ -22,7 +22,7 @@ const SHOWN: Shown = Shown { step: "redeem", failed: "not let in" };
 
 /// Why one coordinator did not let the machine in.
 #[derive(Debug, thiserror::Error)]
-enum NotLetIn {
+enum RedeemError {
     /// The coordinator does not answer, or says no.
     #[error(transparent)]
     Asked(#[from] QuestionError),
@@ -37,7 +37,7 @@ enum NotLetIn {
     NotAccepted(Endpoint, #[source] OfferError),
 }
 
-impl Ends for NotLetIn {
+impl Ends for RedeemError {
     fn round(&self) -> Round {
         match self {
             Self::Asked(why) => why.round(),
@@ -53,7 +53,7 @@ pub(super) async fn offer(asker: &Asker, board: &Board) -> FittingOffer {
 }
 
 /// Asks one coordinator, once.
-async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<FittingOffer, NotLetIn> {
+async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<FittingOffer, RedeemError> {
     let ticket = asker.ticket();
     let asks = Asks { cluster: ticket.cluster, authority: SpkiPin(ticket.ca_spki), key: asker.identity() };
     let session = asks.connect(endpoint).await?;
@@ -61,9 +61,9 @@ async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Fittin
     let redeem = wire::RedeemRequest { request };
     let answer = session.call(MOST_ANSWER_BYTES + 16, async |client| client.redeem(redeem).await).await?;
     let bytes = Zeroizing::new(answer.response); // a key is in it
-    let answer = Answer::decode(&bytes).map_err(|error| NotLetIn::Answer(endpoint.clone(), error))?;
-    let issued = issued(asker, &answer).map_err(|error| NotLetIn::Certificates(endpoint.clone(), error))?;
-    asker.judge(AdmissionOffer { answer, issued }).map_err(|why| NotLetIn::NotAccepted(endpoint.clone(), why))
+    let answer = Answer::decode(&bytes).map_err(|error| RedeemError::Answer(endpoint.clone(), error))?;
+    let issued = issued(asker, &answer).map_err(|error| RedeemError::Certificates(endpoint.clone(), error))?;
+    asker.judge(AdmissionOffer { answer, issued }).map_err(|why| RedeemError::NotAccepted(endpoint.clone(), why))
 }
 
 /// Verifies an answer's certificates: they are for the machine's own key, under the ticket's pin.

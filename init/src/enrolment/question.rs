@@ -38,9 +38,9 @@ pub(super) fn none<'a>() -> Pending<'a> {
 pub(super) struct Questions {
     board: Board,
     inbox: mpsc::Sender<Told>,
-    /// What its owner can give the machine.
+    /// Needs of the machine that its owner can meet; none unless the half of a key is asked for.
     needs: watch::Sender<Option<Needs>>,
-    /// What whoever activates the machine has to know.
+    /// Code by which a blank machine is activated.
     shown: Shown,
     directories: Directories,
     exchange: Exchange,

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::attend::{CallError, ClientError, Dialler};
 use crate::consensus::link::NoAnswer;
 use crate::consensus::{
-    self, First, Lost, MembersError, NotGranted, Records, RecoveryError, RevocationError, Unreadable, UsersError,
+    self, First, GrantError, Lost, MembersError, Records, RecoveryError, RevocationError, Unreadable, UsersError,
     VoteError,
 };
 use crate::control::{self, Ground};
@@ -89,7 +89,7 @@ pub(crate) enum Error {
     /// etcd's members cannot be looked at.
     #[error(transparent)]
     Members(#[from] MembersError),
-    /// Whom etcd is to refuse cannot be said.
+    /// The list of certificates that etcd refuses cannot be made or written.
     #[error(transparent)]
     Revocation(#[from] RevocationError),
     /// The audit cannot be kept in its bounds.
@@ -97,7 +97,7 @@ pub(crate) enum Error {
     Trim(#[source] NoAnswer),
     /// The records do not grant it.
     #[error(transparent)]
-    Refused(#[from] NotGranted),
+    Refused(#[from] GrantError),
     /// etcd's data, or keys in memory, cannot be erased.
     #[error("erase what a coordinator has")]
     Erase(#[source] io::Error),

@@ -31,7 +31,7 @@ use tonic::{Request, Response, Status};
 use super::access::{Methods, Reader};
 use super::underway::Underway;
 use super::{Callers, Front};
-use crate::consensus::{NewsFor, NoNews, NotGranted, Records};
+use crate::consensus::{GrantError, NewsFor, NoNews, Records};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
@@ -191,7 +191,7 @@ impl api::vpn_server::Vpn for Vpn {
         if let Some(number) = epoch {
             match self.records.grant(cluster::request::Request::AcknowledgeEpoch { machine, number }).await {
                 // It may have seen an older one: of the newest it hears, and says so then.
-                Err(NotGranted::Denied(Denied::UnknownEpoch(_))) => {}
+                Err(GrantError::Denied(Denied::UnknownEpoch(_))) => {}
                 granted => drop(granted?),
             }
         }

@@ -20,12 +20,12 @@ use crate::shown::board::Board;
 use crate::shown::{kmsg, last_words};
 use crate::storage::{self, Mounted};
 
-/// Those that are there before anything else; `console` shows the board.
+/// Units that run before anything else; `console` shows the board.
 pub(crate) fn from_the_start(console: Run, children: &Children, facts: &Facts) -> Vec<Unit> {
     let (children, standstills) = (children.clone(), facts.standstills().clone());
     let reaper = Unit::task("reaper", Ends::Never, Run::task(move || children.clone().reaped()));
-    // Without it no end of a service is seen. What ended meanwhile is reaped by the next one; a third that fails within a
-    // minute has a cause that no fourth mends.
+    // Without it no end of a service is seen. What ended meanwhile is reaped by the next one. Three failures
+    // within a minute: restarting will not help.
     let critical = Some(Critical { failures: 3, within: Duration::from_secs(60) });
     vec![
         Unit { spec: Spec { critical, ..reaper.spec }, ..reaper },
@@ -35,7 +35,7 @@ pub(crate) fn from_the_start(console: Run, children: &Children, facts: &Facts) -
     ]
 }
 
-/// Those of a member that serves. They end by themselves when `services` have ended and `data` is closed.
+/// Units of a member that serves. They end by themselves when `services` have ended and `data` is closed.
 pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted) -> Vec<Unit> {
     let (reported, changed) = ((board.clone(), services.clone()), services.clone());
     let measured = (board.clone(), data.clone(), services.clone());

@@ -37,7 +37,7 @@ pub(crate) enum Broken {
 #[error("the machine is going down already")]
 pub(crate) struct GoingDown;
 
-/// Nobody calls the machine a node whose word does not suffice.
+/// Refusal to erase: the machine has no coordinator's data that waits for an owner's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this machine keeps nothing that an owner could erase: it coordinates, or two coordinators have called it a node; \

@@ -12,7 +12,7 @@ use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
 
-use crate::consensus::{NotGranted, NotRecoverable, Records, Unread};
+use crate::consensus::{GrantError, Records, RecoveryRefusal, Unread};
 use crate::network::mesh::roll::Seen;
 
 /// Rows of a piece: far below what an answer may have.
@@ -35,31 +35,31 @@ impl From<Unread> for Status {
     }
 }
 
-impl From<NotGranted> for Status {
-    fn from(error: NotGranted) -> Self {
+impl From<GrantError> for Status {
+    fn from(error: GrantError) -> Self {
         let text = error.to_string();
         match error {
-            NotGranted::Denied(Denied::UnknownTicket | Denied::UnknownMachine) => Self::not_found(text),
-            NotGranted::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
-            NotGranted::Denied(_) => Self::failed_precondition(text),
-            NotGranted::Unread(_) | NotGranted::OthersFirst | NotGranted::Leaderless(_) => api::not_yet(text),
-            NotGranted::Busy | NotGranted::PutOff => Self::resource_exhausted(text),
-            NotGranted::Unanswered(_) => Self::unknown(text),
+            GrantError::Denied(Denied::UnknownTicket | Denied::UnknownMachine) => Self::not_found(text),
+            GrantError::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
+            GrantError::Denied(_) => Self::failed_precondition(text),
+            GrantError::Unread(_) | GrantError::OthersFirst | GrantError::Leaderless(_) => api::not_yet(text),
+            GrantError::Busy | GrantError::PutOff => Self::resource_exhausted(text),
+            GrantError::Unanswered(_) => Self::unknown(text),
         }
     }
 }
 
-impl From<NotRecoverable> for Status {
-    fn from(error: NotRecoverable) -> Self {
+impl From<RecoveryRefusal> for Status {
+    fn from(error: RecoveryRefusal) -> Self {
         let text = error.to_string();
         match error {
-            NotRecoverable::Silent(_) => api::not_yet(text),
-            NotRecoverable::Learner
-            | NotRecoverable::Leader
-            | NotRecoverable::OthersLead(_)
-            | NotRecoverable::Denied(_)
-            | NotRecoverable::Records(_) => Self::failed_precondition(text),
-            NotRecoverable::Note(_) => Self::internal(text),
+            RecoveryRefusal::Silent(_) => api::not_yet(text),
+            RecoveryRefusal::Learner
+            | RecoveryRefusal::Leader
+            | RecoveryRefusal::OthersLead(_)
+            | RecoveryRefusal::Denied(_)
+            | RecoveryRefusal::Records(_) => Self::failed_precondition(text),
+            RecoveryRefusal::Note(_) => Self::internal(text),
         }
     }
 }
@@ -218,18 +218,18 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_was_left_and_how_it_may_end() {
-        let shown = |error: NotGranted| {
+        let shown = |error: GrantError| {
             let status = Status::from(error);
             (status.code(), status.message().to_owned())
         };
-        let (code, text) = shown(NotGranted::Denied(Denied::UnknownTicket));
+        let (code, text) = shown(GrantError::Denied(Denied::UnknownTicket));
         assert_eq!(
             (code, &*text),
             (tonic::Code::NotFound, "the cluster does not know this ticket; nothing was changed")
         );
-        let (code, text) = shown(NotGranted::OthersFirst);
+        let (code, text) = shown(GrantError::OthersFirst);
         assert!(code == api::NOT_YET && text.ends_with("nothing was changed; try again"), "{text}");
-        assert_eq!(shown(NotGranted::Unread(Unread)).0, api::NOT_YET);
+        assert_eq!(shown(GrantError::Unread(Unread)).0, api::NOT_YET);
         assert_eq!(Status::from(Unread).code(), api::NOT_YET);
         assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
     }

@@ -8,7 +8,7 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use crate::consensus::{NotGranted, Records};
+use crate::consensus::{GrantError, Records};
 use crate::enrolment;
 use crate::rpc::underway::Underway;
 use crate::runtime::clock;
@@ -23,7 +23,7 @@ pub(super) async fn release(
     let _place = underway.begin(keys::identity::machine_id(&key.0))?;
     let granted = records.grant(request(key, asked)).await.map_err(|refused| {
         // etcd has agreed to it, which takes a leader.
-        let decided = matches!(refused, NotGranted::Denied(_));
+        let decided = matches!(refused, GrantError::Denied(_));
         let refusal = Status::from(refused);
         if decided { records.by_leader(&refusal) } else { refusal }
     })?;
