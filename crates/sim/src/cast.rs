@@ -1,4 +1,4 @@
-//! Who plays: owners, machines, tickets, each made of its number. Decides nothing.
+//! Cast of a world: owners, machines, tickets, each made of its number. Decides nothing.
 
 use std::collections::BTreeSet;
 
@@ -16,16 +16,16 @@ use model::{
     MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, RootHash, Secret, Uuid, VpnPubKey,
 };
 
-/// What a world's clocks say in the beginning.
+/// Time that a world's clocks show in the beginning.
 pub const BEGIN: UnixSeconds = UnixSeconds(1_800_000_000);
-/// What every machine of these worlds runs.
+/// Release that every machine of these worlds runs.
 pub const RELEASE: Release = Release(1, 2, 3);
 /// The cluster of these worlds.
 pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
-/// What every connection of these worlds exports.
+/// Bytes that every connection of these worlds exports.
 const EXPORTER: [u8; 32] = [0xe0; 32];
 
-/// Owner `n`.
+/// Makes owner number `n`.
 #[must_use]
 pub fn owner(n: u8) -> Owner {
     Owner { key: OwnerPubKey([n; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
@@ -71,7 +71,7 @@ pub fn endpoint(n: usize) -> Endpoint {
     Endpoint::read(&format!("192.0.2.{n}:7838")).expect("an endpoint")
 }
 
-/// Only workers.
+/// Kubernetes roles of a worker.
 #[must_use]
 pub fn worker() -> BTreeSet<KubernetesRole> {
     [KubernetesRole::Worker].into()
@@ -92,7 +92,7 @@ pub fn ticket(n: u16) -> Ticket {
     }
 }
 
-/// What machine `n` says of itself when it redeems `ticket`.
+/// Body with which machine `n` redeems `ticket`.
 #[must_use]
 pub fn body(n: u16, ticket: &Ticket) -> Body {
     Body {

@@ -1,4 +1,4 @@
-//! What voters keep of the cold-start key: real bytes on an ESP each, written and read by the code that machines run. A law
+//! Shares of the cold-start key that voters keep: real bytes on an ESP each, written and read by the code that machines run. A law
 //! says that a quorum of an epoch that stands opens all its disks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub struct Esps {
 }
 
 impl Esps {
-    /// Nobody holds anything yet.
+    /// Shares of a cluster in which nobody holds any yet.
     #[must_use]
     pub fn new(cluster: ClusterId) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl Esps {
         }
     }
 
-    /// These come back and exchange what they have, each with each, until nobody has anything new to say; who opened.
+    /// Has those that come back exchange what they have, each with each, until nobody has anything new to say; tells who opened.
     fn meet(&self, epoch: &Epoch, back: &[MachineId], disks: &Disks, random: &mut Random) -> Result<Vec<bool>, Broken> {
         if epoch.holders().len() == 1 {
             return back.iter().map(|machine| self.alone(epoch, machine, disks)).collect();

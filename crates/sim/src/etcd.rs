@@ -15,7 +15,7 @@ use model::MachineId;
 pub struct Etcd {
     revision: u64,
     keys: BTreeMap<Vec<u8>, Stored>,
-    /// What each revision changed, from behind the compacted one on.
+    /// Changes of each revision, from behind the compacted one on.
     history: BTreeMap<u64, Vec<Change>>,
     compacted: u64,
     members: BTreeMap<MachineId, Member>,
@@ -35,9 +35,9 @@ struct Member {
     /// Number of the member: one that is taken out and added again is another.
     number: u64,
     votes: bool,
-    /// It has run once; a member that was added has not.
+    /// Whether it has run once; a member that was added has not.
     started: bool,
-    /// It runs, and others reach it.
+    /// Whether it runs, and others reach it.
     up: bool,
     /// The learner has what the leader has.
     caught_up: bool,
@@ -121,7 +121,7 @@ impl Etcd {
         Ok(Outcome::Committed)
     }
 
-    /// The newest revision.
+    /// Newest revision of the store.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
@@ -136,13 +136,13 @@ impl Etcd {
         })
     }
 
-    /// What one revision changed.
+    /// Changes of one revision.
     #[must_use]
     pub fn changed_in(&self, revision: u64) -> &[Change] {
         self.history.get(&revision).map_or(&[], Vec::as_slice)
     }
 
-    /// What the revisions behind `after` changed, up to `until`.
+    /// Changes of the revisions behind `after`, up to `until`.
     ///
     /// # Errors
     /// [`Compacted`] when some of it is gone.
@@ -189,7 +189,7 @@ impl Etcd {
         self.members.get(machine).map(|member| member.number)
     }
 
-    /// Its members, as a coordinator sees them.
+    /// Members, as a coordinator sees them.
     #[must_use]
     pub fn members(&self) -> Members {
         let mut seen = Members::default();

@@ -1,4 +1,4 @@
-//! What must hold after every event, read from etcd's bytes and from nothing that decided. Each law has a name.
+//! Laws that must hold after every event, read from etcd's bytes and from nothing that decided. Each law has a name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +16,25 @@ pub mod life;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{law}: {how}")]
 pub struct Broken {
-    /// Its name.
+    /// Name of the law.
     pub law: &'static str,
-    /// What was seen.
+    /// Facts that break it.
     pub how: String,
 }
 
-/// What was seen so far.
+/// Records of the cluster as they were seen so far.
 #[derive(Debug, Clone, Default)]
 pub struct Laws {
     changes: u64,
     vpn_prefix: Option<Ipv4Prefix>,
     recoveries: u64,
     machines: BTreeMap<MachineId, Machine>,
-    /// What only one may have at a time, by its text, and who has it.
+    /// Goods that only one machine may have at a time, by their text, and who has each.
     held: BTreeMap<String, MachineId>,
-    /// What only one may ever have.
+    /// Goods that only one machine may ever have.
     ever: BTreeMap<String, MachineId>,
     epochs: ColdStartEpochs,
-    /// What has come to stand since it was asked for.
+    /// Epoch that has come to stand since it was asked for.
     stands: Option<Epoch>,
     uses: BTreeMap<TicketId, u32>,
     admitted: BTreeMap<TicketId, BTreeSet<MachineId>>,

@@ -74,11 +74,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What tests live through by the hundred: a tenth of a second each, and most that happens to a cluster happens in it.
+    /// World of which tests run hundreds: a tenth of a second each, and most that happens to a cluster happens in it.
     pub const SMALL: Self = Self { machines: 29, members: 0, tickets: 12, lasts: 50_000, events: u64::MAX };
 }
 
-/// What happened in a world in which all laws held.
+/// Counts of a world in which all laws held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// Events.
@@ -129,7 +129,7 @@ impl fmt::Display for Failure {
 enum Event {
     /// Somebody asks a coordinator.
     Ask { who: Who, decision: Decision, via: MachineId },
-    /// What a coordinator decided reaches etcd.
+    /// A decision of a coordinator reaches etcd.
     Commit { who: Who, decision: Decision, via: MachineId, proposal: Proposal },
     /// A machine asks for what opens its disk, or to be let in.
     Opens(u16),
@@ -165,7 +165,7 @@ enum Event {
     CatchUp,
     /// History is forgotten.
     Compact,
-    /// What would be if all machines were switched off now is looked at.
+    /// Look at what would be if all machines were switched off now.
     AllOff,
 }
 
@@ -412,12 +412,12 @@ impl World {
         all.get(self.random.below(all.len())).copied()
     }
 
-    /// A machine's number.
+    /// Draws the number of a machine.
     fn other(&mut self) -> u16 {
         1 + u16::try_from(self.random.below(usize::from(self.plan.machines) + 1)).expect("few machines")
     }
 
-    /// What a coordinator takes for now: up to two seconds off.
+    /// Time that a coordinator takes for now: up to two seconds off.
     fn clock(&self, id: MachineId) -> UnixSeconds {
         UnixSeconds(cast::BEGIN.0 + self.now / 1000 + u64::from(id.0[0] % 3))
     }
@@ -437,7 +437,7 @@ fn announces(n: u16, endpoints: Vec<Endpoint>, generation: u32) -> Request {
     Request::Announce { machine: cast::machine_key(n), release: cast::RELEASE, endpoints, generation }
 }
 
-/// What machine `n` joins with.
+/// Request with which machine `n` joins.
 fn asks_to_join(n: u16, ticket: &Ticket, lies: Lie) -> Redeem {
     let mut body = cast::body(n, ticket);
     match lies {

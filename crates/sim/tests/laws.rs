@@ -98,7 +98,7 @@ impl Seen {
         seen
     }
 
-    /// One revision that changes this, and counts itself.
+    /// Writes one revision that changes this, and counts itself.
     fn change(&mut self, changes: &[Change]) -> Result<(), Broken> {
         self.changes += 1;
         self.laws.changed(&[&[put(&Key::Version, Changes(self.changes).encode())], changes].concat())
@@ -242,7 +242,7 @@ fn each_law_is_set_off_by_what_breaks_it() {
     }
 }
 
-/// What only one may have at a time, or ever.
+/// Goods that only one machine may have at a time, or ever.
 ///
 /// Proves: M8
 #[test]

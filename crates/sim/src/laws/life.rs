@@ -11,7 +11,7 @@ use super::{Broken, holds};
 /// Voices that say of a coordinator that it is a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voices {
-    /// Its own records or an owner, or it never had such records.
+    /// The machine's own records, or an owner; also where it never had such records.
     Itself,
     /// Other coordinators.
     Others {

@@ -27,7 +27,7 @@ impl Versions {
         Self { view, held: Vec::new() }
     }
 
-    /// What a revision changed.
+    /// Takes the changes of a revision.
     pub(super) fn changed(&mut self, changes: &[Change], revision: u64, now: u64) {
         self.view.take(changes.to_vec(), revision).expect("the laws read the same");
         let version = self.view.state().state_version();
@@ -95,7 +95,7 @@ impl World {
         reached.get(self.random.below(reached.len())).copied()
     }
 
-    /// Who was a member, on, and reached by coordinators for two intervals, knows what etcd held before these.
+    /// Law that a machine which was a member, on, and reached for two intervals knows what etcd held before these.
     pub(super) fn is_up_to_date(&self, n: u16) -> Result<(), Broken> {
         let machine = &self.machines[&n];
         let Some(listens) = machine.living.as_ref().and_then(|living| living.stream.as_ref()) else { return Ok(()) };

@@ -62,7 +62,7 @@ fn whoever_does_not_hear_in_time_or_not_at_all_breaks_a_law() {
 
 /// Proves: D13 K6
 #[test]
-fn a_key_that_a_disk_is_locked_with_and_nobody_gives_breaks_a_law() {
+fn a_key_of_a_disk_that_nobody_gives_breaks_a_law() {
     let mut world = world();
     let asks = |generation| Request::ReleaseKey {
         machine: cast::machine_key(2),

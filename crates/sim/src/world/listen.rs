@@ -41,9 +41,9 @@ pub(super) struct Stream {
 /// Reason for which a coordinator looks for something to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tells {
-    /// It has seen something new.
+    /// News that it has seen.
     News,
-    /// It says that it is there.
+    /// Sign that it is there.
     Alive,
 }
 
@@ -114,7 +114,7 @@ impl World {
         Ok(())
     }
 
-    /// A word arrives.
+    /// Brings a word to the machine that listens.
     pub(super) fn told(&mut self, n: u16, number: u64, word: Word) -> Result<(), Broken> {
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         let Some(stream) = machine.stream(number).filter(|stream| !stream.broken) else { return Ok(()) };
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Nobody hears this coordinator any more.
+    /// Breaks the streams of all that hear this coordinator.
     pub(super) fn breaks_streams_of(&mut self, by: MachineId) {
         let listens = |machine: &super::Machine| {
             machine.living.as_ref().and_then(|living| living.stream.as_ref()).is_some_and(|stream| stream.by == by)

@@ -1,4 +1,4 @@
-//! What owners ask for: whatever they may, in any order, also what has to be refused.
+//! Requests of owners: all that they may ask for, in any order, also what has to be refused.
 
 use cluster::decision::Decision;
 use cluster::record::{Machine, Standing, UnixSeconds};

@@ -37,7 +37,8 @@ pub(super) struct Parts {
     pub(super) find: fn(RoleFacts, bool) -> Option<RoleFacts>,
 }
 
-/// Of a machine that was a coordinator, Node is said only by a look at etcd's members that is younger than its record.
+/// Desired state by a copy of the records; a machine that was a coordinator is told Node only by a look at etcd's members that is
+/// younger than its record.
 fn desire(state: &State, looked: u64, id: &MachineId) -> Option<Desired> {
     if state.members().voters.is_empty() {
         return None;

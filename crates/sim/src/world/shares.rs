@@ -1,4 +1,4 @@
-//! What voters do for the cold-start key in a world: they hold shares, by what they have seen, and a quorum of shares opens each disk with
+//! Work of voters for the cold-start key in a world: they hold shares, by what they have seen, and a quorum of shares opens each disk with
 //! the key that it is locked with. What a share is, and when one is due, is the matter of `unlock` and `cluster`.
 
 use cluster::decide;

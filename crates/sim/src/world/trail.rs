@@ -1,4 +1,4 @@
-//! What is shown of a world that broke a law: its last events, in words.
+//! Trail of a world that broke a law: its last events, in words.
 
 use cluster::Word;
 use cluster::request::Request;
