@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
-use etcd::{Progress, Reading, members};
+use etcd::{Progress, RecordsReader, members};
 use prost::Message;
 use services::node_roles;
 use services::node_status::{ThisBoot, readiness};
@@ -14,7 +14,7 @@ use crate::{ParseVerdict, outcome};
 /// A page of all that etcd holds, and what the records in it say. The same page over and over comes to an end.
 pub fn etcd_page(bytes: &[u8]) -> ParseVerdict {
     let Ok(page) = RangeResponse::decode(bytes) else { return ParseVerdict::Refused };
-    let mut reading = Reading::begin();
+    let mut reading = RecordsReader::begin();
     let taken = reading.take(page.clone());
     let view = reading.clone().view();
     let again = [reading.take(page.clone()), reading.take(page)];

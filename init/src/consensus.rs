@@ -2,7 +2,7 @@
 //! `cluster`'s; this room carries it out, over this machine's own etcd.
 //!
 //! ```text
-//!   etcd ──Reading, watch──► keep ──► view, directory ───────► API: lists; whoever needs a directory
+//!   etcd ──pages, watch ──► keep ──► view, directory ───────► API: lists; whoever needs a directory
 //!     ▲                                │ propose
 //!     └──── transaction ◄── decide ◄───┴──── API: changes; the first machine's own record
 //! ```

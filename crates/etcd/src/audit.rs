@@ -15,9 +15,9 @@ const PAGE: i64 = 1000;
 /// Deletions of one transaction, of which etcd takes 128.
 const AT_A_TIME: usize = 100;
 
-/// A look through the audit that is under way: lines of one kind and machine come one after the other.
+/// Finds the oldest lines of the audit, page by page: lines of one kind and machine come one after the other.
 #[derive(Debug, Clone)]
-pub struct Trimming {
+pub struct AuditTrimmer {
     /// Where the next page begins.
     next: Vec<u8>,
     /// Machine and kind of line that `lines` belong to.
@@ -26,7 +26,7 @@ pub struct Trimming {
     surplus: Vec<Vec<u8>>,
 }
 
-impl Trimming {
+impl AuditTrimmer {
     /// Begins to look, at the first page.
     #[must_use]
     pub fn begin() -> Self {
@@ -112,7 +112,7 @@ mod tests {
 
     /// Lines that are left when these were looked through in pages of `limit`.
     fn trim(mut lines: Lines, limit: usize) -> Lines {
-        let mut trimming = Trimming::begin();
+        let mut trimming = AuditTrimmer::begin();
         loop {
             let asked = trimming.page();
             assert!(asked.keys_only && asked.limit == PAGE, "nobody reads what the lines say");
@@ -177,10 +177,10 @@ mod tests {
         assert_eq!(trim(lines.clone(), 1000), lines);
         assert_eq!(trim(Lines::new(), 1000), Lines::new());
         let leads_nowhere = RangeResponse { more: true, ..RangeResponse::default() };
-        assert_eq!(Trimming::begin().take(leads_nowhere), Err(BadAnswer::Page));
+        assert_eq!(AuditTrimmer::begin().take(leads_nowhere), Err(BadAnswer::Page));
         let kvs = vec![KeyValue { key: Key::Audit(asked(1, 1)).bytes(), ..KeyValue::default() }];
         let again = RangeResponse { kvs, more: true, ..RangeResponse::default() };
-        let mut trimming = Trimming::begin();
+        let mut trimming = AuditTrimmer::begin();
         assert_eq!(trimming.take(again.clone()), Ok(Progress::More));
         assert_eq!(trimming.take(again), Err(BadAnswer::Page), "the same page for ever");
     }

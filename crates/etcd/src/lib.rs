@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   cluster::Txn ──[txn]──► TxnRequest ══ etcd ══► TxnResponse ──► cluster::Outcome
-//!   Reading ──► RangeRequest, page by page, all of one revision ══► cluster::View
+//!   RecordsReader ──► RangeRequest, page by page, all of one revision ══► cluster::View
 //!   a View's revision ──[watch]──► WatchRequest ══► changes, revision by revision
 //!   MemberListResponse, each one's StatusResponse ──[members]──► cluster::Members ──Step──► one change of them
 //! ```
@@ -21,9 +21,9 @@ pub mod wire;
 
 use cluster::state::KeyValue;
 
-pub use reading::{Progress, Reading};
+pub use reading::{Progress, RecordsReader};
 pub use txn::{outcome, transaction};
-pub use watch::{Watched, watch_from, watched};
+pub use watch::{WatchAnswer, watch_from, watched};
 pub use wire::etcdserverpb::auth_client::AuthClient;
 pub use wire::etcdserverpb::cluster_client::ClusterClient;
 pub use wire::etcdserverpb::kv_client::KvClient;

@@ -54,7 +54,7 @@ impl Health {
 
 /// Change of the members, as etcd is asked for it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum MemberChange {
     /// Adds a learner.
     Add(MemberAddRequest),
     /// Makes a learner a voter.
@@ -130,7 +130,7 @@ pub fn change(
     listed: &[Member],
     (own, others): (&Health, &[Health]),
     address: impl Fn(&MachineId) -> Option<Ipv4Addr>,
-) -> Option<Change> {
+) -> Option<MemberChange> {
     let of = |machine: &MachineId| {
         let vpn_ip = address(machine)?;
         Some((vpn_ip, listed.iter().find(|member| member.vpn_ip == vpn_ip)))
@@ -138,21 +138,21 @@ pub fn change(
     match step {
         Step::Add(machine) => match of(&machine)? {
             (vpn_ip, None) => {
-                Some(Change::Add(MemberAddRequest { peer_ur_ls: vec![etcd_peer_url(vpn_ip)], is_learner: true }))
+                Some(MemberChange::Add(MemberAddRequest { peer_ur_ls: vec![etcd_peer_url(vpn_ip)], is_learner: true }))
             }
             (_, Some(_)) => None,
         },
         Step::Promote(machine) => {
             let (_, member) = of(&machine)?;
-            member.filter(|member| !member.votes).map(|it| Change::Promote(MemberPromoteRequest { id: it.id }))
+            member.filter(|member| !member.votes).map(|it| MemberChange::Promote(MemberPromoteRequest { id: it.id }))
         }
         Step::Remove(machine) => {
             let id = of(&machine)?.1?.id;
             let follow = others.iter().filter(|other| other.votes && other.leader == Some(own.id));
             let next = follow.max_by_key(|other| other.log).filter(|_| id == own.id);
             Some(match next {
-                Some(next) => Change::MoveLeader(MoveLeaderRequest { target_id: next.id }),
-                None => Change::Remove(MemberRemoveRequest { id }),
+                Some(next) => MemberChange::MoveLeader(MoveLeaderRequest { target_id: next.id }),
+                None => MemberChange::Remove(MemberRemoveRequest { id }),
             })
         }
     }
@@ -217,11 +217,11 @@ mod tests {
         let asked =
             |step: fn(MachineId) -> Step, n: u8| change(step(MachineId([n; 16])), &listed, (&own, &[]), address);
         let add = MemberAddRequest { peer_ur_ls: vec!["https://10.118.0.3:7834".to_owned()], is_learner: true };
-        assert_eq!(asked(Step::Add, 3), Some(Change::Add(add)));
+        assert_eq!(asked(Step::Add, 3), Some(MemberChange::Add(add)));
         assert_eq!((asked(Step::Add, 2), asked(Step::Add, 7)), (None, None));
-        assert_eq!(asked(Step::Promote, 2), Some(Change::Promote(MemberPromoteRequest { id: 200 })));
+        assert_eq!(asked(Step::Promote, 2), Some(MemberChange::Promote(MemberPromoteRequest { id: 200 })));
         assert_eq!((asked(Step::Promote, 1), asked(Step::Promote, 3)), (None, None));
-        assert_eq!(asked(Step::Remove, 1), Some(Change::Remove(MemberRemoveRequest { id: 100 })));
+        assert_eq!(asked(Step::Remove, 1), Some(MemberChange::Remove(MemberRemoveRequest { id: 100 })));
         assert_eq!(asked(Step::Remove, 3), None);
     }
 
@@ -232,8 +232,8 @@ mod tests {
         let asked = |n: u8, others: &[Health]| {
             change(Step::Remove(MachineId([n; 16])), &listed, (&own, others), |machine| Some(ip(machine.0[0])))
         };
-        let remove = |n: u64| Some(Change::Remove(MemberRemoveRequest { id: n * 100 }));
-        let lead = |n: u64| Some(Change::MoveLeader(MoveLeaderRequest { target_id: n * 100 }));
+        let remove = |n: u64| Some(MemberChange::Remove(MemberRemoveRequest { id: n * 100 }));
+        let lead = |n: u64| Some(MemberChange::MoveLeader(MoveLeaderRequest { target_id: n * 100 }));
         let follows = |n, log| says(n, Some(100), log);
         assert_eq!(asked(1, &[follows(2, 9), follows(3, 8)]), lead(2));
         assert_eq!(asked(1, &[follows(2, 8), follows(3, 9)]), lead(3), "the one that holds most");

@@ -9,12 +9,12 @@ use cluster::view::View;
 use crate::wire::etcdserverpb::{RangeRequest, RangeResponse};
 use crate::{BadAnswer, behind, header, number, pair};
 
-/// Keys of a page, some 100 KiB; with the largest records less than [`Reading::MOST_BYTES`].
+/// Keys of a page, some 100 KiB; with the largest records less than [`RecordsReader::MOST_BYTES`].
 const PAGE: i64 = 256;
 
-/// A reading that is under way.
+/// Reader of all records of one revision, page by page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct RecordsReader {
     pairs: Vec<KeyValue>,
     /// Revision of the first page, and so of all.
     revision: Option<u64>,
@@ -24,7 +24,7 @@ pub struct Reading {
     last: Option<Range<Vec<u8>>>,
 }
 
-impl Reading {
+impl RecordsReader {
     /// No page is larger.
     pub const MOST_BYTES: usize = 32 << 20;
 
@@ -133,7 +133,7 @@ mod tests {
             // Not ours.
             keys.insert(b"/registry/pods".to_vec(), vec![]);
             keys.insert(b"/cairn/v2/version".to_vec(), vec![]);
-            let mut reading = Reading::begin();
+            let mut reading = RecordsReader::begin();
             prop_assert_eq!(reading.page().revision, 0);
             let mut pages = 0;
             // The header tells how far etcd is by now, whichever revision it was asked about.
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_page_that_leads_nowhere_is_refused() {
-        let mut reading = Reading::begin();
+        let mut reading = RecordsReader::begin();
         let header = Some(ResponseHeader::default());
         assert_eq!(reading.take(RangeResponse::default()), Err(BadAnswer::Missing("header")));
         assert_eq!(
@@ -158,8 +158,8 @@ mod tests {
             Err(BadAnswer::Page)
         );
         let keys = [(Key::Address([10, 118, 0, 1].into()).bytes(), vec![1])].into();
-        let again = RangeResponse { more: true, ..answer(&keys, &Reading::begin().page(), 1, 9) };
-        let mut reading = Reading::begin();
+        let again = RangeResponse { more: true, ..answer(&keys, &RecordsReader::begin().page(), 1, 9) };
+        let mut reading = RecordsReader::begin();
         assert_eq!(reading.take(again.clone()), Ok(Progress::More));
         assert_eq!(reading.take(again), Err(BadAnswer::Page), "the same page for ever");
     }

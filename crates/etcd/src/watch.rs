@@ -10,7 +10,7 @@ use crate::{BadAnswer, behind, header, number, pair, revision};
 
 /// Message of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Watched {
+pub enum WatchAnswer {
     /// The watch has begun.
     Begun,
     /// All changes up to `revision`; none when there were none.
@@ -45,15 +45,15 @@ pub fn watch_from(revision: u64) -> WatchRequest {
 ///
 /// # Errors
 /// [`BadAnswer`] for what no etcd tells.
-pub fn watched(answer: WatchResponse) -> Result<Watched, BadAnswer> {
+pub fn watched(answer: WatchResponse) -> Result<WatchAnswer, BadAnswer> {
     if answer.canceled || answer.compact_revision != 0 {
-        return Ok(Watched::Lost { reason: answer.cancel_reason });
+        return Ok(WatchAnswer::Lost { reason: answer.cancel_reason });
     }
     if answer.fragment {
         return Err(BadAnswer::Missing("whole revision")); // nobody asks for parts of one
     }
     if answer.created {
-        return Ok(Watched::Begun); // its revision is of now, and changes before it are still to come
+        return Ok(WatchAnswer::Begun); // its revision is of now, and changes before it are still to come
     }
     let newest = header(answer.header.as_ref())?;
     let mut changes = Vec::with_capacity(answer.events.len());
@@ -67,7 +67,7 @@ pub fn watched(answer: WatchResponse) -> Result<Watched, BadAnswer> {
     }
     // The header's may be newer than changes that come with the next answer.
     let revision = changes.last().map_or(newest, Change::mod_revision);
-    Ok(Watched::Changes { changes, revision })
+    Ok(WatchAnswer::Changes { changes, revision })
 }
 
 #[cfg(test)]
@@ -104,14 +104,14 @@ mod tests {
     fn what_is_told_reaches_to_its_last_change() {
         let put = KeyValue { key: vec![1], value: vec![2], mod_revision: 8 };
         let changes = vec![Change::Put(put), Change::Delete { key: vec![1], mod_revision: 9 }];
-        assert_eq!(watched(told(vec![event(0, 8), event(1, 9)])), Ok(Watched::Changes { changes, revision: 9 }));
-        assert_eq!(watched(told(vec![])), Ok(Watched::Changes { changes: vec![], revision: 20 }));
-        assert_eq!(watched(WatchResponse { created: true, ..told(vec![]) }), Ok(Watched::Begun));
+        assert_eq!(watched(told(vec![event(0, 8), event(1, 9)])), Ok(WatchAnswer::Changes { changes, revision: 9 }));
+        assert_eq!(watched(told(vec![])), Ok(WatchAnswer::Changes { changes: vec![], revision: 20 }));
+        assert_eq!(watched(WatchResponse { created: true, ..told(vec![]) }), Ok(WatchAnswer::Begun));
     }
 
     #[test]
     fn a_watch_that_lost_something_says_so() {
-        let lost = |answer| watched(answer).is_ok_and(|told| matches!(told, Watched::Lost { .. }));
+        let lost = |answer| watched(answer).is_ok_and(|told| matches!(told, WatchAnswer::Lost { .. }));
         assert!(lost(WatchResponse { compact_revision: 12, canceled: true, ..told(vec![]) }));
         assert!(lost(WatchResponse { canceled: true, created: true, ..told(vec![]) }), "refused from the start");
         assert_eq!(watched(told(vec![event(2, 8)])), Err(BadAnswer::Change));

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use cluster::key::{Key, PREFIX};
-use etcd::Watched;
+use etcd::WatchAnswer;
 use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
 use model::{Chain, MachineId, NodeName};
 use pki::{Authority, AuthorityKind, Identity, Profile, UnixTime};
@@ -101,7 +101,7 @@ async fn watch(link: &Link) -> Result<(), NoAnswer> {
     let mut told = link.watch(0).await?;
     let first = told.message().await?.ok_or_else(|| Status::cancelled("the watch ended"))?;
     match etcd::watched(first)? {
-        Watched::Begun | Watched::Changes { .. } => Ok(()),
-        Watched::Lost { reason } => Err(Status::permission_denied(reason).into()),
+        WatchAnswer::Begun | WatchAnswer::Changes { .. } => Ok(()),
+        WatchAnswer::Lost { reason } => Err(Status::permission_denied(reason).into()),
     }
 }

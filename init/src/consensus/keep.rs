@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use cluster::state::BadState;
 use cluster::view::View;
 use etcd::wire::etcdserverpb::{RangeRequest, WatchResponse};
-use etcd::{BadAnswer, Progress, Reading, Watched};
+use etcd::{BadAnswer, Progress, RecordsReader, WatchAnswer};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
@@ -90,9 +90,9 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
         let answer = told.message().await.map_err(|status| Lost::Watch(status.into()))?;
         let answer = answer.ok_or_else(|| Lost::Ended(String::from("etcd closed it")))?;
         match etcd::watched(answer).map_err(|bad: BadAnswer| Lost::Watch(bad.into()))? {
-            Watched::Begun => {}
-            Watched::Lost { reason } => return Err(Lost::Ended(reason)),
-            Watched::Changes { changes, revision } => {
+            WatchAnswer::Begun => {}
+            WatchAnswer::Lost { reason } => return Err(Lost::Ended(reason)),
+            WatchAnswer::Changes { changes, revision } => {
                 let mut taken = Ok(());
                 let shown = records.shows(|seen| {
                     if let Some(view) = &mut seen.view {
@@ -108,7 +108,7 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
 
 /// Reads all records, page by page.
 pub(super) async fn read(records: &Records, of: Of) -> Result<View, Unreadable> {
-    let mut reading = Reading::begin();
+    let mut reading = RecordsReader::begin();
     loop {
         let asked = RangeRequest { serializable: of == Of::ThisMachine, ..reading.page() };
         let page = records.link.range(asked).await?;

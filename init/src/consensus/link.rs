@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
 use cluster::txn::{Outcome, Txn};
-use etcd::members::{Change, Health, Member};
+use etcd::members::{Health, Member, MemberChange};
 use etcd::wire::etcdserverpb::{
     DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
     WatchResponse,
 };
-use etcd::{AuthClient, BadAnswer, ClusterClient, KvClient, MaintenanceClient, Reading, WatchClient, members};
+use etcd::{AuthClient, BadAnswer, ClusterClient, KvClient, MaintenanceClient, RecordsReader, WatchClient, members};
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
@@ -84,7 +84,7 @@ impl Link {
 
     /// Watches what is changed behind `revision`, as long as this etcd has a leader.
     pub(crate) async fn watch(&self, revision: u64) -> Result<Streaming<WatchResponse>, NoAnswer> {
-        let mut client = WatchClient::new(self.0.clone()).max_decoding_message_size(Reading::MOST_BYTES);
+        let mut client = WatchClient::new(self.0.clone()).max_decoding_message_size(RecordsReader::MOST_BYTES);
         // It is created by the first message; a stream without a second one stays open.
         let asked =
             tokio_stream::StreamExt::chain(tokio_stream::once(etcd::watch_from(revision)), tokio_stream::pending());
@@ -106,13 +106,13 @@ impl Link {
     }
 
     /// Changes etcd's members by one, or which of them leads.
-    pub(super) async fn change(&self, change: Change) -> Result<(), NoAnswer> {
+    pub(super) async fn change(&self, change: MemberChange) -> Result<(), NoAnswer> {
         let mut client = ClusterClient::new(self.0.clone());
         match change {
-            Change::Add(asked) => in_time(client.member_add(asked)).await.map(drop),
-            Change::Promote(asked) => in_time(client.member_promote(asked)).await.map(drop),
-            Change::Remove(asked) => in_time(client.member_remove(asked)).await.map(drop),
-            Change::MoveLeader(asked) => {
+            MemberChange::Add(asked) => in_time(client.member_add(asked)).await.map(drop),
+            MemberChange::Promote(asked) => in_time(client.member_promote(asked)).await.map(drop),
+            MemberChange::Remove(asked) => in_time(client.member_remove(asked)).await.map(drop),
+            MemberChange::MoveLeader(asked) => {
                 in_time(MaintenanceClient::new(self.0.clone()).move_leader(asked)).await.map(drop)
             }
         }
@@ -124,7 +124,7 @@ impl Link {
     }
 
     fn keys(&self) -> KvClient<Channel> {
-        KvClient::new(self.0.clone()).max_decoding_message_size(Reading::MOST_BYTES)
+        KvClient::new(self.0.clone()).max_decoding_message_size(RecordsReader::MOST_BYTES)
     }
 }
 

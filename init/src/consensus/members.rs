@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use cluster::members::Step;
-use etcd::members::{Change, Health, Member, change, seen};
+use etcd::members::{Health, Member, MemberChange, change, seen};
 use model::ETCD_CLIENT_PORT;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -68,7 +68,7 @@ impl Records {
             change(step, &answers.listed, (&answers.own, &answers.healths()), address)
         })?;
         let Some(change) = change else { return Ok(()) };
-        let moves = matches!(change, Change::MoveLeader(_));
+        let moves = matches!(change, MemberChange::MoveLeader(_));
         match self.link.change(change).await {
             Ok(()) if moves => tracing::info!(?step, "another coordinator's etcd leads, and takes the step"),
             Ok(()) => tracing::info!(?step, "etcd's members are changed"),

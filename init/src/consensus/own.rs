@@ -6,7 +6,7 @@ use cluster::request::Request;
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use etcd::Progress;
-use etcd::audit::Trimming;
+use etcd::audit::AuditTrimmer;
 use etcd::wire::etcdserverpb::RangeRequest;
 use services::EtcdUsers;
 
@@ -110,7 +110,7 @@ impl Records {
     /// # Errors
     /// [`NoAnswer`].
     pub(crate) async fn trim_audit(&self) -> Result<(), NoAnswer> {
-        let mut trimming = Trimming::begin();
+        let mut trimming = AuditTrimmer::begin();
         while trimming.take(self.link.range(trimming.page()).await?)? == Progress::More {}
         for deletes in trimming.deletes() {
             self.link.transact(deletes).await?;

@@ -58,7 +58,7 @@ impl Rule {
         match self {
             Self::Pronoun => &[],
             Self::Short => &[],
-            Self::Participle => &["api", "cluster", "etcd", "formats", "sim"],
+            Self::Participle => &["api", "cluster", "formats", "sim"],
             Self::Unique => &[
                 "api",
                 "attest",
@@ -66,7 +66,6 @@ impl Rule {
                 "dhcp",
                 "door",
                 "enrol",
-                "etcd",
                 "formats",
                 "keys",
                 "mesh",
