@@ -26,8 +26,8 @@ use tokio::sync::watch;
 
 use self::clients::Clients;
 pub(crate) use self::conditions::report;
-use crate::consensus::{Records, RevocationError};
 use crate::enrolment::{self, Authorities, LoadError};
+use crate::records::{Records, RevocationError};
 use crate::runtime::child::Command;
 use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::{clock, durable, tasks};

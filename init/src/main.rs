@@ -17,20 +17,20 @@
 //! - `recalculate` is passed at formatting and never again: `dm_integrity_recalculates_when_it_formats_and_never_again`
 //! - The owner is decided for each request by the owners of that moment: `init/src/rpc/access/tests.rs`
 //! - A machine takes no other machine's places and calls: `init/src/rpc/vpn.rs`, `init/src/rpc/connection/tests.rs`
-//! - One machine has the records changed once in 10 s, five times at once: `init/src/consensus/turn.rs`
+//! - One machine has the records changed once in 10 s, five times at once: `init/src/records/turn.rs`
 //! - A cut while a machine becomes a coordinator or a node leaves one of the two; without etcd's data it is none that
 //!   others count on: `what_makes_a_coordinator_comes_whole_and_goes_whole`
 //! - A node holds nothing that signs: `a_node_holds_nothing_that_signs`
 
 mod applet;
 mod boot;
-mod consensus;
 mod control;
 mod enrolment;
 mod facts;
 mod machine;
 mod member;
 mod network;
+mod records;
 mod rpc;
 mod runtime;
 mod serve;

@@ -22,9 +22,9 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use unlock::renewal::Giver;
 
-use crate::consensus::{self, Records};
 use crate::enrolment;
 use crate::network::mesh::{endpoints, kept};
+use crate::records::{self, Records};
 use crate::runtime::services::{Ends, Run, Unit, until};
 use crate::runtime::{clock, durable, tasks};
 use attend::{Attended, ClientError, Dialler};
@@ -55,10 +55,10 @@ pub(crate) enum FoundError {
     Load(#[from] enrolment::LoadError),
     /// etcd's data, or a note beside it.
     #[error(transparent)]
-    Etcd(#[from] consensus::UsersError),
+    Etcd(#[from] records::UsersError),
     /// The note of a recovery.
     #[error(transparent)]
-    Recovery(#[from] consensus::RecoveryError),
+    Recovery(#[from] records::RecoveryError),
 }
 
 /// Unit that lives a member's life; `begun` tells once nothing of its role is under way for the first time.
@@ -173,12 +173,12 @@ async fn found(performer: &Performer) -> Result<LifeFacts, FoundError> {
         own: member.identity.holder.machine,
         desired,
         peers: told.version(),
-        electorate: consensus::electorate().await?,
+        electorate: records::electorate().await?,
         announcement: Announcement { endpoints: links, epoch: None },
         role: RoleFacts {
             keys,
-            begun: consensus::etcd_has_begun()?,
-            recovery: consensus::recovers()?.is_some(),
+            begun: records::etcd_has_begun()?,
+            recovery: records::recovers()?.is_some(),
             running: performer.plan(),
         },
     })
@@ -309,7 +309,7 @@ fn known_directory(performer: &Performer, held: &mut watch::Receiver<Option<Arc<
 struct Own {
     performer: Performer,
     running: watch::Receiver<Option<Records>>,
-    records: Option<consensus::Own>,
+    records: Option<records::Own>,
 }
 
 impl Own {

@@ -13,7 +13,7 @@ use model::{Chain, MachineId, NodeName};
 use pki::{Authority, AuthorityKind, Identity, Profile, UnixTime};
 use tonic::Status;
 
-use crate::consensus::link::{Link, NoAnswer};
+use crate::records::link::{Link, NoAnswer};
 use crate::runtime::clock;
 use crate::runtime::standstills::Standstills;
 use crate::runtime::tls;

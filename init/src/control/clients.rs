@@ -13,8 +13,8 @@ use rustls::pki_types::ServerName;
 use services::{Credential, ServicePlan, ServiceRole};
 
 use super::Error;
-use crate::consensus;
 use crate::enrolment::Authorities;
+use crate::records;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
 
@@ -50,7 +50,7 @@ impl Clients {
             write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
         }
         if plan.wants(ServiceRole::Coordinator) {
-            write(services::ETCD_REVOKED, &consensus::revocation_list(&authorities.etcd)?, 0o600)?;
+            write(services::ETCD_REVOKED, &records::revocation_list(&authorities.etcd)?, 0o600)?;
         }
         if plan.wants(ServiceRole::ControlPlane) {
             let accounts = &authorities.service_accounts;

@@ -18,17 +18,17 @@ use supervise::ChangeError;
 use tokio::sync::watch;
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::consensus::link::NoAnswer;
-use crate::consensus::{
-    self, First, GrantError, Lost, MembersError, Records, RecoveryError, RevocationError, Unreadable, UsersError,
-    VoteError,
-};
 use crate::control::{self, Ground};
 use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, LoadError, Member};
 use crate::machine::esp;
 use crate::network::mesh::kept;
 use crate::network::mesh::peers::Told;
+use crate::records::link::NoAnswer;
+use crate::records::{
+    self, First, GrantError, Lost, MembersError, Records, RecoveryError, RevocationError, Unreadable, UsersError,
+    VoteError,
+};
 use crate::rpc::public::Context;
 use crate::rpc::vpn;
 use crate::runtime::services::Services;
@@ -61,7 +61,7 @@ pub(crate) enum Error {
     Issue(#[from] pki::IssueError),
     /// The records cannot be kept.
     #[error(transparent)]
-    Records(#[from] consensus::Error),
+    Records(#[from] records::Error),
     /// A coordinator's services cannot be prepared.
     #[error(transparent)]
     Control(#[from] control::Error),
@@ -216,7 +216,7 @@ impl Performer {
                 enrolment::keep(root, (*kept).clone()).await?;
                 desired.send_replace(*kept);
             }
-            KeptFile::Electorate(electorate) => consensus::keep_electorate(electorate).await?,
+            KeptFile::Electorate(electorate) => records::keep_electorate(electorate).await?,
             KeptFile::Peers => {
                 let known = told.known();
                 tasks::blocking(move || kept::write(root, &known)).await.map_err(Error::Peers)?;
@@ -226,7 +226,7 @@ impl Performer {
     }
 
     pub(super) async fn note_join() -> Result<EffectOutcome, Error> {
-        consensus::joins_etcd().await?;
+        records::joins_etcd().await?;
         Ok(EffectOutcome::Whole)
     }
 
@@ -237,7 +237,7 @@ impl Performer {
     }
 
     pub(super) fn look_at_etcd() -> Result<EffectOutcome, Error> {
-        Ok(EffectOutcome::Begun(consensus::etcd_has_begun()?))
+        Ok(EffectOutcome::Begun(records::etcd_has_begun()?))
     }
 
     /// Runs what a coordinator runs, or none of it.
@@ -271,7 +271,7 @@ impl Performer {
             node: identity.name.clone(),
             cluster: identity.holder.cluster,
             assignment: assignment.clone(),
-            etcd: EtcdPlan { begins, others, users: consensus::etcd_users()? },
+            etcd: EtcdPlan { begins, others, users: records::etcd_users()? },
             bin: "/bin",
         });
         let ground = Ground {
@@ -397,12 +397,12 @@ impl Performer {
     }
 
     pub(super) async fn erase_etcd() -> Result<EffectOutcome, Error> {
-        consensus::erase_etcd().await.map_err(Error::Erase)?;
+        records::erase_etcd().await.map_err(Error::Erase)?;
         Ok(EffectOutcome::Whole)
     }
 
     pub(super) async fn put_etcd_aside() -> Result<EffectOutcome, Error> {
-        consensus::put_etcd_aside().await.map_err(Error::Erase)?;
+        records::put_etcd_aside().await.map_err(Error::Erase)?;
         Ok(EffectOutcome::Whole)
     }
 
@@ -412,7 +412,7 @@ impl Performer {
     }
 
     pub(super) async fn drop_recovery() -> Result<EffectOutcome, Error> {
-        consensus::drop_recovery().await?;
+        records::drop_recovery().await?;
         Ok(EffectOutcome::Whole)
     }
 }

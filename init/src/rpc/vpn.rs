@@ -31,9 +31,9 @@ use tonic::{Request, Response, Status};
 use super::access::{Methods, Reader};
 use super::underway::Underway;
 use super::{Callers, Front};
-use crate::consensus::{GrantError, NewsFor, NoNews, Records};
 use crate::enrolment;
 use crate::facts::Facts;
+use crate::records::{GrantError, NewsFor, NoNews, Records};
 use crate::rpc;
 use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::tls::Clock;
@@ -272,7 +272,7 @@ mod tests {
     use model::Caller;
 
     use super::*;
-    use crate::consensus::fixture::{machine, records};
+    use crate::records::fixture::{machine, records};
     use crate::rpc::access::Guarded;
     use crate::rpc::connection::Port;
     use crate::rpc::world;

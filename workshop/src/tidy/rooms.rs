@@ -14,7 +14,7 @@ const ROOMS: &[&str] = &[
     "network",
     "storage",
     "enrolment",
-    "consensus",
+    "records",
     "control",
     "applet",
     "rpc",

@@ -46,7 +46,7 @@ mod tests {
     use model::{MachineId, Secret};
 
     use super::*;
-    use crate::consensus::fixture::{machine, records};
+    use crate::records::fixture::{machine, records};
     use crate::rpc::world::{Machine, origin};
 
     /// While etcd has a leader whoever wants a key has to ask for it, and its record decides. Proves: K6

@@ -1,5 +1,5 @@
 //! Calls of owners about the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides
-//! nothing: `consensus` does.
+//! nothing: `records` does.
 
 use api::{Listed, ListedMachine, ListedOwner, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
@@ -12,8 +12,8 @@ use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
 
-use crate::consensus::{GrantError, Records, RecoveryRefusal, Unread};
 use crate::network::mesh::roll::Seen;
+use crate::records::{GrantError, Records, RecoveryRefusal, Unread};
 
 /// Rows of a piece: far below what an answer may have.
 const PIECE: usize = 500;
@@ -206,7 +206,7 @@ mod tests {
     use model::{ClusterRole, TicketPubKey};
 
     use super::*;
-    use crate::consensus::fixture;
+    use crate::records::fixture;
 
     #[test]
     fn a_list_comes_in_pieces_and_an_empty_one_in_one() {

@@ -7,7 +7,7 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use crate::consensus::Records;
+use crate::records::Records;
 use crate::rpc::session::Origin;
 use crate::rpc::underway::Underway;
 

@@ -8,8 +8,8 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use crate::consensus::{GrantError, Records};
 use crate::enrolment;
+use crate::records::{GrantError, Records};
 use crate::rpc::underway::Underway;
 use crate::runtime::clock;
 

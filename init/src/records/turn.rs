@@ -80,7 +80,7 @@ mod tests {
     use model::MachinePubKey;
 
     use super::*;
-    use crate::consensus::fixture::{cluster, machine, put};
+    use crate::records::fixture::{cluster, machine, put};
     use crate::runtime::clock;
 
     const NOW: UnixSeconds = UnixSeconds(1_800_000_000);

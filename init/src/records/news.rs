@@ -131,7 +131,7 @@ mod tests {
     use model::ClusterRole;
 
     use super::*;
-    use crate::consensus::fixture::{machine, members, put, put_cluster};
+    use crate::records::fixture::{machine, members, put, put_cluster};
 
     const NOTHING: Result<Word, NoNews> = Ok(Word::News(News::Nothing));
 

@@ -145,7 +145,7 @@ mod tests {
     use cluster::state::KeyValue;
 
     use super::*;
-    use crate::consensus::fixture;
+    use crate::records::fixture;
 
     /// Proves: S5
     #[test]

@@ -51,7 +51,7 @@ mod tests {
     use pki::{AuthorityKind, UnixTime};
 
     use super::*;
-    use crate::consensus::fixture::{cluster, machine};
+    use crate::records::fixture::{cluster, machine};
 
     fn coordinator(n: u8, host: &str) -> Machine {
         let mut machine = machine(n, Standing::Member);
