@@ -45,6 +45,8 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 const THREE: FleetKind = FleetKind::Three;
 /// Has the first machine go on alone. Without the last word it is only asked whether it could.
 const RECOVER: [&str; 5] = ["cluster", "recover", "--from", "m1", "--yes"];
+/// Words of PID 1 when its copy of the records is not of now any more, whatever has noticed that.
+const LOSES_RECORDS: &str = "the cluster's records are not kept up";
 /// Words of PID 1 when etcd ends by itself.
 const ETCD_ENDED: &str = "service ended service=etcd ";
 /// Words of PID 1 when it runs what a coordinator runs.
@@ -111,8 +113,7 @@ fn cut_off(t: &Context) -> anyhow::Result<()> {
         for (machine, directions) in [(2, &[Direction::Received][..]), (1, &Direction::BOTH), (3, &Direction::BOTH)] {
             let before = fleet.mark(machine)?;
             fleet.set_faults(machine, directions, Faults::cut())?;
-            // Whichever of its tasks notices first ends the service.
-            fleet.says(machine, before, "service ended service=cluster ", t.within(60))?;
+            fleet.says(machine, before, LOSES_RECORDS, t.within(60))?;
             writer.goes_on(2, t.within(30)).context("the other two take changes")?;
             let before = fleet.mark(machine)?;
             fleet.set_faults(machine, directions, Faults::default())?;
