@@ -11,29 +11,23 @@ use cluster::View;
 use cluster::desired::Desired;
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
-use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
-};
+use cluster::record::{Endpoints, Machine};
 use cluster::state::{Change, KeyValue};
-use keys::endpoint::Endpoint;
-use keys::recovery::RecoveryPubKey;
-use model::{
-    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey,
-    POD_PREFIX, RootHash, Secret, Uuid, VPN_PREFIX, VpnPubKey,
-};
+use model::{ClusterRole, MachineId, NodeName, VPN_PREFIX};
 use rustix::time::{ClockId, clock_gettime};
+use sim::cast;
 
 /// Machines of the cluster; each listens to this coordinator.
-const MACHINES: u32 = 1000;
-const COORDINATORS: u32 = 5;
-const ROUNDS: u32 = 21;
+const MACHINES: u16 = 1000;
+const COORDINATORS: u16 = 5;
+const ROUNDS: u16 = 21;
 const LIMIT: Duration = Duration::from_millis(10);
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut view = View::read((1..=MACHINES).map(|n| put(&machine(n, 1), u64::from(n))).chain([cluster()]), 2000)?;
-    let voters = (1..=COORDINATORS).map(|n| (machine(n, 1).id(), Voter::Live)).collect();
+    let voters = (1..=COORDINATORS).map(|n| (cast::id(n), Voter::Live)).collect();
     view.see(Members { voters, ..Members::default() });
-    let ids: Vec<MachineId> = (1..=MACHINES).map(|n| machine(n, 1).id()).collect();
+    let ids: Vec<MachineId> = (1..=MACHINES).map(cast::id).collect();
     let desired = |view: &View, id: &MachineId| view.state().desired(id).ok_or("each machine belongs");
     let mut told: BTreeMap<MachineId, Desired> =
         ids.iter().map(|id| Ok((*id, desired(&view, id)?))).collect::<Result<_, Box<dyn Error>>>()?;
@@ -74,36 +68,19 @@ fn millis(time: Duration) -> f64 {
 }
 
 /// Machine `n`, which was heard `moves` times at another place.
-fn machine(n: u32, moves: u32) -> Machine {
-    let mut key = [0; 32];
-    key[..4].copy_from_slice(&n.to_be_bytes());
-    let place = Endpoint::read(&format!("192.0.2.{moves}:7838")).expect("an endpoint");
-    let coordinates = n <= COORDINATORS;
+fn machine(n: u16, moves: u16) -> Machine {
+    let role = if n <= COORDINATORS { ClusterRole::Coordinator } else { ClusterRole::Node };
     Machine {
-        key: MachinePubKey(key),
-        name: NodeName::derived(keys::identity::machine_id(&key)),
-        role: if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node },
+        key: cast::machine_key(n),
+        name: NodeName::derived(cast::id(n)),
+        role,
         kubernetes: [].into(),
-        standing: Standing::Member,
-        vpn_ip: VPN_PREFIX.nth(n).expect("an address"),
+        vpn_ip: VPN_PREFIX.nth(n.into()).expect("an address"),
         pods: None,
-        vpn_key: VpnPubKey(key),
-        disk: DiskUuid(Uuid([1; 16])),
-        generations: Generations::One(1),
-        level: Level::Encrypted,
-        boot_class: BootClass::Uefi,
-        release: Release(0, 3, 0),
-        root_hash: RootHash([7; 32]),
-        storage_key_name: None,
-        endpoints: Endpoints { reported: vec![place], observed: vec![] },
-        admission: Admission::Owner(OwnerPubKey([1; 32])),
-        times: Times {
-            admitted: UnixSeconds(1),
-            member: Some(UnixSeconds(2)),
-            removed: None,
-            coordinator: coordinates.then_some(UnixSeconds(1)),
-        },
-        awaits_approval: false,
+        vpn_key: cast::vpn_key(n),
+        disk: cast::disk(n),
+        endpoints: Endpoints { reported: vec![cast::endpoint(moves.into())], observed: vec![] },
+        ..cast::creation(VPN_PREFIX).machine
     }
 }
 
@@ -112,16 +89,5 @@ fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
 }
 
 fn cluster() -> KeyValue {
-    let recovery = RecoveryPubKey::of(&Secret::take(&mut [2; 32]));
-    let record = Cluster {
-        id: ClusterId([1; 16]),
-        vpn_prefix: VPN_PREFIX,
-        pods_prefix: POD_PREFIX,
-        policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 0, 0) },
-        owners: vec![Owner { key: OwnerPubKey([1; 32]), recovery }],
-        recoveries: 0,
-        next_address: MACHINES + 1,
-        next_pods: 1,
-    };
-    KeyValue { key: Key::Cluster.bytes(), value: record.encode(), mod_revision: 1 }
+    KeyValue { key: Key::Cluster.bytes(), value: cast::creation(VPN_PREFIX).cluster.encode(), mod_revision: 1 }
 }

@@ -8,17 +8,14 @@ use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
 use cluster::epochs::Holding;
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
-use cluster::record::{
-    Admission, Changes, Cluster, ColdStartEpochs, Endpoints, Generations, Machine, Owner, Policy, Release, Standing,
-    Times, UnixSeconds,
-};
+use cluster::record::{Changes, ColdStartEpochs, Generations, Machine, Standing};
 use cluster::state::{KeyValue, StateVersion};
 use cluster::{View, Word};
-use keys::recovery::RecoveryPubKey;
 use model::{
-    Assignment, BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey, NodeName,
-    OwnerPubKey, POD_PREFIX, Prefixes, RootHash, SERVICE_PREFIX, Secret, Uuid, VPN_PREFIX, VpnPubKey,
+    Assignment, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey, NodeName, POD_PREFIX, Prefixes,
+    SERVICE_PREFIX, Uuid, VPN_PREFIX, VpnPubKey,
 };
+use sim::cast;
 
 use crate::{
     Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, Life, LifeFacts, OwnRecords,
@@ -59,7 +56,7 @@ pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> 
         coordinators: coordinators.iter().map(coordinator).collect(),
         etcd: if role == ClusterRole::Coordinator { EtcdPart::Voter } else { EtcdPart::Out },
         shares: Shares::default(),
-        owners: vec![owner()],
+        owners: vec![cast::owner(1)],
         level: Level::Encrypted,
         cold_start: ColdStart::Automatic,
     }
@@ -71,51 +68,17 @@ pub(crate) fn learner(revision: u64, members: &[u8]) -> Desired {
     Desired { etcd: EtcdPart::Learner { members }, ..desired(revision, ClusterRole::Coordinator, &[1, 2, 3]) }
 }
 
-fn owner() -> Owner {
-    Owner { key: OwnerPubKey([1; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])) }
-}
-
+/// Coordinator number `n`, with its generations of the cluster key.
 fn machine(n: u8, generations: Generations) -> Machine {
-    Machine {
-        key: MachinePubKey([n; 32]),
-        name: NodeName::derived(id(n)),
-        role: ClusterRole::Coordinator,
-        kubernetes: [].into(),
-        standing: Standing::Member,
-        vpn_ip: vpn_ip(n),
-        pods: None,
-        vpn_key: VpnPubKey([n; 32]),
-        disk: DiskUuid(Uuid([n; 16])),
-        generations,
-        level: Level::Encrypted,
-        boot_class: BootClass::Uefi,
-        release: Release(0, 3, 0),
-        root_hash: RootHash([7; 32]),
-        storage_key_name: None,
-        endpoints: Endpoints { reported: vec![], observed: vec![] },
-        admission: Admission::Owner(OwnerPubKey([1; 32])),
-        times: Times {
-            admitted: UnixSeconds(1),
-            member: Some(UnixSeconds(2)),
-            removed: None,
-            coordinator: Some(UnixSeconds(1)),
-        },
-        awaits_approval: false,
-    }
+    let (key, (name, vpn_ip)) = (MachinePubKey([n; 32]), member(n));
+    let (vpn_key, disk) = (VpnPubKey([n; 32]), DiskUuid(Uuid([n; 16])));
+    let first = cast::creation(VPN_PREFIX).machine;
+    Machine { key, name, vpn_ip, vpn_key, disk, generations, pods: None, kubernetes: [].into(), ..first }
 }
 
 /// Records of one revision, of a cluster of these coordinators, all of which vote; `generations` are those of machine 1.
 pub(crate) fn view(revision: u64, coordinators: &[u8], epochs: &ColdStartEpochs, generations: Generations) -> View {
-    let cluster = Cluster {
-        id: ClusterId([1; 16]),
-        vpn_prefix: VPN_PREFIX,
-        pods_prefix: POD_PREFIX,
-        policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 0, 0) },
-        owners: vec![owner()],
-        recoveries: 0,
-        next_address: 10,
-        next_pods: 0,
-    };
+    let cluster = cast::creation(VPN_PREFIX).cluster;
     let put = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: revision };
     let machines = coordinators.iter().map(|n| {
         let machine = machine(*n, if *n == 1 { generations } else { Generations::One(1) });
