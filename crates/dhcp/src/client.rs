@@ -42,8 +42,6 @@ pub struct Station {
     pub mac: Mac,
     /// Spreads waits and transaction ids: it need not be secret, but differ between machines.
     pub seed: u64,
-    /// Prefixes of the cluster, which no server may give.
-    pub kept: Prefixes,
 }
 
 /// Lease as the server gave it, checked: the address is one a host of this prefix can have, and none of the cluster's.
@@ -93,7 +91,11 @@ pub enum Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A UDP payload came to the client's port.
-    Received(&'a [u8]),
+    Received {
+        payload: &'a [u8],
+        /// Prefixes that the machine's cluster keeps for itself by now: no server may give of them.
+        kept: Prefixes,
+    },
     /// The link has its carrier again. What it is connected to may be another network.
     Carrier,
     /// A deadline is due.
@@ -175,7 +177,6 @@ pub enum IgnoreReason {
 #[derive(Debug)]
 pub struct Client {
     mac: Mac,
-    kept: Prefixes,
     random: Random,
     /// The address whose lease ended: wanted again (RFC 2131, 4.4.1), since others know the machine by it.
     wanted: Option<Ipv4Addr>,
@@ -232,11 +233,11 @@ impl Client {
     /// where the waits between repetitions spread them too.
     #[must_use]
     pub fn start(station: Station, now: Instant, out: &mut Vec<Effect>) -> Self {
-        let Station { mac, seed, kept } = station;
+        let Station { mac, seed } = station;
         let mut random = Random(seed);
         let exchange = Exchange::begin(&mut random, now);
         let state = State::Selecting { exchange, refusals: 0 };
-        let mut client = Self { mac, kept, random, wanted: None, state };
+        let mut client = Self { mac, random, wanted: None, state };
         client.handle(Event::Tick, now, out);
         client
     }
@@ -245,14 +246,14 @@ impl Client {
     /// client had lived on.
     #[must_use]
     pub fn resume(station: Station, held: HeldLease, now: Instant, out: &mut Vec<Effect>) -> Self {
-        let Station { mac, seed, kept } = station;
+        let Station { mac, seed } = station;
         let HeldLease { lease, since } = held.clone();
         if lease.term.ends(since).is_none_or(|ends| now < ends.end) {
             // How far the earlier client came with it is not known.
             out.push(Effect::Configure(held));
         }
         let state = State::Bound { lease, since };
-        let mut client = Self { mac, kept, random: Random(seed), wanted: None, state };
+        let mut client = Self { mac, random: Random(seed), wanted: None, state };
         client.handle(Event::Tick, now, out);
         client
     }
@@ -262,8 +263,8 @@ impl Client {
         // What is over is over, even where its answer comes with the deadline.
         self.expire(now, out);
         match event {
-            Event::Received(bytes) => {
-                if let Err(ignored) = self.receive(bytes, now, out) {
+            Event::Received { payload, kept } => {
+                if let Err(ignored) = self.receive(payload, kept, now, out) {
                     out.push(Effect::Report(Report::Ignored(ignored)));
                 }
             }
@@ -329,8 +330,14 @@ impl Client {
         }
     }
 
-    fn receive(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<Effect>) -> Result<(), IgnoreReason> {
-        let message = DhcpMessage::parse(bytes).map_err(IgnoreReason::Malformed)?;
+    fn receive(
+        &mut self,
+        payload: &[u8],
+        kept: Prefixes,
+        now: Instant,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), IgnoreReason> {
+        let message = DhcpMessage::parse(payload).map_err(IgnoreReason::Malformed)?;
         let unexpected = IgnoreReason::Unexpected(message.message_type);
         let exchange = match &self.state {
             State::Selecting { exchange, .. }
@@ -344,17 +351,18 @@ impl Client {
             return Err(IgnoreReason::NotOurs);
         }
         let server = message.server_id.filter(|&id| wire::is_host_address(id)).ok_or(IgnoreReason::NoServer)?;
+        let answer = Answer { message: &message, server, kept };
         let foreign = |asked: Ipv4Addr| if server == asked { Ok(()) } else { Err(IgnoreReason::ForeignServer) };
         match (&self.state, message.message_type) {
             (&State::Selecting { refusals, .. }, MessageType::Offer) => {
-                let offer = Lease::of(&message, server, self.kept)?;
+                let offer = answer.lease()?;
                 let exchange = Exchange { began: now, tries: 0, next: now, ..exchange };
                 self.state = State::Requesting { exchange, offer, refusals };
             }
             (State::Requesting { offer, .. }, MessageType::Ack) => {
                 foreign(offer.server_id)?;
-                let lease = Lease::of(&message, server, self.kept)?.for_address(offer.address)?;
-                self.bind(lease, &message, exchange, out);
+                let lease = answer.lease()?.for_address(offer.address)?;
+                self.bind(lease, &answer, exchange, out);
             }
             (&State::Requesting { ref offer, refusals, .. }, MessageType::Nak) => {
                 foreign(offer.server_id)?;
@@ -369,8 +377,8 @@ impl Client {
                 if matches!(self.state, State::Renewing { .. }) {
                     foreign(lease.server_id)?;
                 }
-                let lease = Lease::of(&message, server, self.kept)?.for_address(lease.address)?;
-                self.bind(lease, &message, exchange, out);
+                let lease = answer.lease()?.for_address(lease.address)?;
+                self.bind(lease, &answer, exchange, out);
             }
             (
                 State::Renewing { lease, .. } | State::Rebinding { lease, .. } | State::Confirming { lease, .. },
@@ -398,8 +406,8 @@ impl Client {
     }
 
     /// The lease counts from the question, not from the answer: the server cannot have begun later.
-    fn bind(&mut self, lease: Lease, message: &DhcpMessage, exchange: Exchange, out: &mut Vec<Effect>) {
-        let unfit = message.dns.iter().filter_map(|resolver| self.kept.judge_resolver(*resolver).err());
+    fn bind(&mut self, lease: Lease, answer: &Answer<'_>, exchange: Exchange, out: &mut Vec<Effect>) {
+        let unfit = answer.message.dns.iter().filter_map(|resolver| answer.kept.judge_resolver(*resolver).err());
         out.extend(unfit.map(|why| Effect::Report(Report::LeftOut { server: lease.server_id, why })));
         let since = exchange.began;
         out.push(Effect::Configure(HeldLease { lease: lease.clone(), since }));
@@ -497,9 +505,17 @@ impl Client {
     }
 }
 
-impl Lease {
+/// Answer of a server, and the prefixes that it may give nothing of.
+struct Answer<'a> {
+    message: &'a DhcpMessage,
+    server: Ipv4Addr,
+    kept: Prefixes,
+}
+
+impl Answer<'_> {
     /// Checks what a server gives; T1 and T2 that make no sense give way to RFC 2131's defaults (§4.4.5).
-    fn of(message: &DhcpMessage, server_id: Ipv4Addr, kept: Prefixes) -> Result<Self, IgnoreReason> {
+    fn lease(&self) -> Result<Lease, IgnoreReason> {
+        let Self { message, server, kept } = *self;
         let (Some(prefix), Some(seconds)) = (message.prefix, message.lease_time) else {
             return Err(IgnoreReason::Unusable);
         };
@@ -507,7 +523,7 @@ impl Lease {
         if !prefix.is_host(address) || seconds < SHORTEST_LEASE {
             return Err(IgnoreReason::Unusable);
         }
-        kept.judge_link(address, prefix.bits()).map_err(|why| IgnoreReason::Unfit { server: server_id, why })?;
+        kept.judge_link(address, prefix.bits()).map_err(|why| IgnoreReason::Unfit { server, why })?;
         let is_resolver = |&asked: &Ipv4Addr| wire::is_host_address(asked) && kept.judge_resolver(asked).is_ok();
         let is_router =
             |&router: &Ipv4Addr| prefix.is_host(router) && prefix.joins(router, address) && router != address;
@@ -524,16 +540,18 @@ impl Lease {
             };
             Term::Limited { renew_after, rebind_after, lasts }
         };
-        Ok(Self {
+        Ok(Lease {
             address,
             prefix,
             router: message.routers.iter().copied().find(is_router),
             dns: message.dns.iter().copied().filter(is_resolver).collect(),
-            server_id,
+            server_id: server,
             term,
         })
     }
+}
 
+impl Lease {
     fn for_address(self, asked: Ipv4Addr) -> Result<Self, IgnoreReason> {
         if self.address == asked { Ok(self) } else { Err(IgnoreReason::OtherAddress(self.address)) }
     }

@@ -42,7 +42,7 @@ fn vpn() -> Ipv4Prefix {
 }
 
 fn client(mac: Mac, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Client {
-    Client::start(Station { mac, seed, kept: Prefixes::of(vpn()) }, now, out)
+    Client::start(Station { mac, seed }, now, out)
 }
 
 /// Client that a test drives by hand, in virtual time.
@@ -72,8 +72,13 @@ impl Desk {
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Vec<Effect> {
+        self.receive_beside(Prefixes::of(vpn()), bytes)
+    }
+
+    /// Hears an answer while the cluster keeps these prefixes.
+    fn receive_beside(&mut self, kept: Prefixes, payload: &[u8]) -> Vec<Effect> {
         let mut out = Vec::new();
-        self.client.handle(Event::Received(bytes), self.now, &mut out);
+        self.client.handle(Event::Received { payload, kept }, self.now, &mut out);
         out
     }
 
@@ -287,7 +292,7 @@ fn a_client_that_starts_again_goes_on_with_what_the_link_holds() {
     let resume = |after: u64| {
         let now = desk.now + Duration::from_secs(after);
         let mut out = Vec::new();
-        let station = Station { mac: mac(1), seed: 8, kept: Prefixes::of(vpn()) };
+        let station = Station { mac: mac(1), seed: 8 };
         (Client::resume(station, held.clone(), now, &mut out), out)
     };
     let (client, out) = resume(10);
@@ -520,6 +525,20 @@ fn a_renewal_that_widens_the_prefix_changes_nothing() {
     assert_eq!(desk.receive(&wide.emit()), unfit(why));
     assert_eq!(desk.client.lease(), Some(&lease));
     assert_eq!(desk.receive(&right.emit()), [configured(&lease, desk.now)]);
+}
+
+/// Proves: A7
+#[test]
+fn a_renewal_is_judged_by_what_the_cluster_keeps_by_then() {
+    let (mut desk, mut server, lease) = Desk::bound();
+    let renewal = desk.wait_for("renewal time");
+    let ack = server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes;
+    let pods = Ipv4Prefix::new(lease.address, 32).expect("a prefix");
+    let told = Prefixes { pods, ..Prefixes::of(vpn()) };
+    let why = overlaps(lease.address.octets(), lease.prefix.bits(), pods, "pods");
+    assert_eq!(desk.receive_beside(told, &ack), unfit(why));
+    assert_eq!(desk.client.lease(), Some(&lease), "until it ends");
+    assert_eq!(desk.receive(&ack), [configured(&lease, desk.now)], "by the prefixes of before it is fit");
 }
 
 /// Proves: A7

@@ -114,7 +114,9 @@ impl Link {
                     }
                 }
             }
-            Packet::ToClient(index, bytes) => self.tell(index, Event::Received(&bytes)),
+            Packet::ToClient(index, bytes) => {
+                self.tell(index, Event::Received { payload: &bytes, kept: Prefixes::of(vpn()) })
+            }
         }
     }
 
@@ -127,7 +129,7 @@ impl Link {
     /// The client's shell failed and starts again: of the lease there is what was configured, of the client nothing.
     fn restart(&mut self, index: usize, seed: u64) {
         let mut out = Vec::new();
-        let station = Station { mac: station(index), seed, kept: Prefixes::of(vpn()) };
+        let station = Station { mac: station(index), seed };
         self.clients[index] = match self.configured[index].clone() {
             Some(held) => Client::resume(station, held, self.now, &mut out),
             None => Client::start(station, self.now, &mut out),

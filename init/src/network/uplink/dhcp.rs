@@ -69,7 +69,7 @@ async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
     let mac = Mac(link.mac);
     let mut effects = Vec::new();
     // Seeds must differ between machines, not be secret: std's hasher keys are random per process.
-    let station = Station { mac, seed: RandomState::new().hash_one(link.mac), kept: network.prefixes() };
+    let station = Station { mac, seed: RandomState::new().hash_one(link.mac) };
     let mut client = match leased.held() {
         Some(held) => Client::resume(station, held, clock::now(), &mut effects),
         None => Client::start(station, clock::now(), &mut effects),
@@ -101,7 +101,8 @@ async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
                     // Whatever is not for us is somebody else's.
                     let Ok(datagram) = frame::parse(&frame[..length]) else { continue };
                     if datagram.destination.port() == CLIENT {
-                        client.handle(Event::Received(datagram.payload), clock::now(), &mut effects);
+                        let received = Event::Received { payload: datagram.payload, kept: network.prefixes() };
+                        client.handle(received, clock::now(), &mut effects);
                     }
                 }
             }
