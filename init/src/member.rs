@@ -25,6 +25,7 @@ use unlock::renewal::Giver;
 use crate::enrolment;
 use crate::network::mesh::{endpoints, kept};
 use crate::records::{self, Records};
+use crate::rpc::public::Broken;
 use crate::runtime::services::{Ends, Run, Unit, until};
 use crate::runtime::{clock, durable, tasks};
 use attend::{Attended, ClientError, Dialler};
@@ -150,6 +151,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             () = performer.context().reach.recovers.notified() => Event::Recover,
             () = performer.context().reach.erases.notified() => Event::Erase,
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
+            never = performer.context().break_down_once(Broken::Member) => match never {},
         };
         performer.view(|view| life.handle(event, view, clock::now(), &mut out));
     }

@@ -34,6 +34,8 @@ pub(crate) const CASES: &[Case] = &[
     case("machines that a recovery took out are coordinators again", &["K6"], taken_out),
     case("what a recovery leaves is erased by its owner's word", &["K6"], erased),
     case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
+    case("a promotion that is cut three times ends as it would", &["K4", "S5"], promotion_cut),
+    case("a demotion that is cut three times ends as it would", &["K4", "S5"], demotion_cut),
     case("the first coordinator becomes a node, and keeps its address", &["N6", "S5"], becomes_node),
     case("a coordinator that left is no peer, and may have kept keys", &["M4", "S5"], leaves),
 ];
@@ -320,6 +322,42 @@ fn amid_votes(t: &Context) -> anyhow::Result<()> {
     (1..=3).try_for_each(|machine| fleet.start(machine))?;
     (1..=3).try_for_each(|machine| fleet.comes_back(t, machine))?;
     fleet.is_whole(t.within(60))
+}
+
+/// QEMU is killed while etcd has the machine as a learner, when its units have started, and as soon as it votes.
+fn promotion_cut(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    fleet.becomes_node(t, 3)?;
+    under_a_writer(t, &mut fleet, |fleet, _| {
+        fleet.set_role(t, 3, ClusterRole::Coordinator)?;
+        fleet.is_listed(t, 3, |row| row["etcd"] == "learner")?;
+        fleet.power_cut(t, 3)?;
+        fleet.says(3, fleet.booted(3)?, TAKEN_UP, t.within(90))?;
+        fleet.power_cut(t, 3)?;
+        fleet.until(t.within(120), || fleet.is_listed(t, 3, |row| row["etcd"] == "voter"))?;
+        fleet.power_cut(t, 3)?;
+        fleet.comes_back(t, 3)
+    })?;
+    fleet.is_listed(t, 3, |row| row["role"] == "coordinator" && row["etcd"] == "voter" && row["share_due"] == false)
+}
+
+/// QEMU is killed as soon as the machine is to be a node, when etcd has let go of it, and when it says that it has erased all.
+fn demotion_cut(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    under_a_writer(t, &mut fleet, |fleet, _| {
+        fleet.set_role(t, 3, ClusterRole::Node)?;
+        fleet.power_cut(t, 3)?;
+        fleet.until(t.within(120), || fleet.is_listed(t, 3, |row| row["etcd"].is_null()))?;
+        fleet.power_cut(t, 3)?;
+        fleet.says(3, fleet.booted(3)?, LAID_DOWN, t.within(90))?;
+        fleet.power_cut(t, 3)?;
+        fleet.runs(3, t.within(90))
+    })?;
+    fleet.is_listed(t, 3, |row| row["role"] == "node" && row["etcd"].is_null() && row["state"] == "Member")?;
+    let erase = fleet.owner().ask(NAME, fleet.vm(3)?, &["machine", "role", "erase", &name(3), "--yes"]);
+    let nothing_left = erase.err().context("something was left to erase")?;
+    ensure!(nothing_left.to_string().contains("nothing was erased"), "{nothing_left}");
+    Ok(())
 }
 
 /// The machine that made the cluster is a coordinator like any other. Where it led, another one led first: a leader that takes

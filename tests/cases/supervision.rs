@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, ServiceStatus, Starts, Status, Stranger, recovered, same_machine};
+use crate::{Case, Context, Need, Owner, ServiceStatus, Starts, Status, Stranger, recovered, same_machine};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a service whose probe fails is not ready, and starts over", &["O2"], unready),
     case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
+    case("a member's life begins anew after a panic, and goes on", &["O1", "O2"], member),
     case("a panic outside tasks is shown, and the machine restarts", &["O1"], outside),
     case("a service that fails too often ends the boot in order", &["O2"], escalation),
     case("etcd comes back after a kill", &["O2"], kill),
@@ -193,13 +194,43 @@ fn panic(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.panic";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::Panic, "")?;
-        let exit = |service: &ServiceStatus| service.last_exit.as_ref().is_some_and(|exit| exit.starts_with("panic"));
-        victim.service_when(t, NAME, |service| exit(service) && service.restarts >= 1)?;
+        victim.service_when(t, NAME, |service| panicked(service) && service.restarts >= 1)?;
         ensure!(!victim.lines("init", "task panicked service=test.panic")?.is_empty());
         let status = victim.status()?;
         ensure!(status.state == "Running", "{status:#?}");
         Ok(())
     })
+}
+
+fn panicked(service: &ServiceStatus) -> bool {
+    service.last_exit.as_ref().is_some_and(|exit| exit.starts_with("panic"))
+}
+
+/// Services, mesh and API run on, and the next change of the cluster is obeyed.
+fn member(t: &Context) -> anyhow::Result<()> {
+    let mut victim = Victim::copy(t)?;
+    let others = |victim: &Victim| {
+        let mut services = victim.owner.services(victim::NAME, &victim.vm)?;
+        services.retain(|service| service.name != "member");
+        anyhow::Ok(services.into_iter().map(|service| (service.name, service.restarts)).collect::<Vec<_>>())
+    };
+    let before = others(&victim)?;
+    ensure!(["api", "etcd", "mesh"].iter().all(|needed| before.iter().any(|(name, _)| name == needed)), "{before:?}");
+    victim.session.inject(FaultKind::Panic, "member")?;
+    victim.service_when(t, "member", |service| panicked(service) && service.restarts == 1)?;
+    let new = Owner::new(t.dir().join("new"))?;
+    let key = new.run(&["owner", "show"])?;
+    // Until the new life has read the records, nobody changes them.
+    let adds = || victim.ask(&["owner", "add", key.trim()]).ok();
+    victim.vm.until(t.within(20), adds).context("the records are read again")?;
+    let is_let_in = || {
+        let mut session = Stranger::meet_as(&victim.vm, Some(&new.key()?), t.within(5))?;
+        anyhow::Ok(session.inject(FaultKind::Children, "0")?)
+    };
+    victim.vm.until(t.within(5), || is_let_in().ok()).context("the change is obeyed")?;
+    let after = others(&victim)?;
+    ensure!(after == before, "{before:?} became {after:?}");
+    Ok(())
 }
 
 fn outside(t: &Context) -> anyhow::Result<()> {

@@ -335,6 +335,15 @@ impl Fleet {
         Ok(())
     }
 
+    /// Kills a machine's QEMU, and starts the machine again.
+    ///
+    /// # Errors
+    /// When it was off, or does not start.
+    pub fn power_cut(&mut self, t: &Context, machine: u32) -> anyhow::Result<()> {
+        self.switch_off(&[machine], Off::AtOnce, t.within(10))?;
+        self.start(machine)
+    }
+
     /// Pulls the reset lines of machines that run.
     ///
     /// # Errors

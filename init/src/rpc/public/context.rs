@@ -30,6 +30,8 @@ pub(crate) enum Broken {
     Api,
     /// The thread that waits for the end of the boot, outside every task.
     Main,
+    /// The loop of a member's life, once.
+    Member,
 }
 
 /// The machine is going down: nobody takes requests any more.
@@ -88,6 +90,14 @@ impl Context {
     pub(crate) async fn break_down_of(&self, part: Broken) -> Infallible {
         let mut broken = self.broken.subscribe();
         broken.wait_for(|broken| *broken == Some(part)).await.expect("the sender is ours");
+        panic!("a test wants to see it");
+    }
+
+    /// Panics once `part` is to; the task that takes its place does not.
+    pub(crate) async fn break_down_once(&self, part: Broken) -> Infallible {
+        let mut broken = self.broken.subscribe();
+        broken.wait_for(|broken| *broken == Some(part)).await.expect("the sender is ours");
+        self.broken.send_replace(None);
         panic!("a test wants to see it");
     }
 

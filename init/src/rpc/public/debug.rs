@@ -90,12 +90,13 @@ impl Debug {
         Ok(format!("held {} times", found.map_err(failed)?))
     }
 
-    /// Has a task panic: one of its own, the API's, or what is no task at all.
+    /// Has a task panic: one of its own, the API's, the member's, or what is no task at all.
     async fn panic(&self, part: &str) -> Result<String, Status> {
         let part = match part {
             "" => return self.start("test.panic").await,
             "api" => Broken::Api,
             "main" => Broken::Main,
+            "member" => Broken::Member,
             _ => return Err(Status::invalid_argument(format!("nothing called `{part}` panics; nothing was done"))),
         };
         self.context.break_down(part);
