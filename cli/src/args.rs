@@ -4,16 +4,17 @@ use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
-use model::{BadNodeName, NodeName};
+use model::NodeName;
 
 use crate::commands::{
     cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, ticket,
 };
 use crate::complete;
+use crate::context::{Context, machine_name};
 use crate::failure::EXIT_CODES;
 use crate::machine::Address;
 use crate::screen::Format;
-use crate::store::ClusterName;
+use crate::store::{ClusterName, Store, StoreError};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,6 +77,15 @@ pub(crate) struct Global {
     pub output: Format,
 }
 
+impl Global {
+    /// Context of the person whose environment this is.
+    pub(crate) fn context(self) -> Result<Context, StoreError> {
+        let store = Store::of_user(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))?;
+        let Self { cluster, machine, through, address, output: format } = self;
+        Ok(Context { store, cluster, machine, through, address, format })
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Clusters: make, list, look at, start, stop, spoil, destroy
@@ -112,10 +122,6 @@ pub(crate) enum Command {
     /// The process of a cluster's virtual network, which other commands start
     #[command(hide = true)]
     Network(network::Arguments),
-}
-
-pub(crate) fn machine_name(text: &str) -> Result<NodeName, BadNodeName> {
-    NodeName::stored(text)
 }
 
 /// Reads a command line whose first word is the program's name.

@@ -13,15 +13,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use api::ConditionName;
-use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{Bash, Fish, Shells, Zsh};
 use model::NodeName;
 use tokio::time::timeout;
 
-use crate::args::Cli;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Code;
 use crate::machine::Session;
 use crate::screen::Format;
@@ -39,9 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Logs of the machine itself: no services, but `machine logs` shows them.
 const OWN_LOGS: [&str; 4] = ["audit", "init", "kernel", "last-words"];
 
-/// Answers a shell, if that is why this program was started.
-pub(crate) fn answer() -> Option<ExitCode> {
-    let complete = CompleteEnv::with_factory(Cli::command).var(VARIABLE).shells(SHELLS);
+/// Answers a shell, if that is why this program was started, by the command line that `factory` describes.
+pub(crate) fn answer(factory: fn() -> clap::Command) -> Option<ExitCode> {
+    let complete = CompleteEnv::with_factory(factory).var(VARIABLE).shells(SHELLS);
     match complete.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref()) {
         Ok(false) => None,
         Ok(true) => Some(ExitCode::from(Code::Done as u8)),
@@ -142,7 +140,7 @@ mod tests {
     use model::ConfigDigest;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
     use crate::machine::fake::{self, Answer, Fake, Lie};
     use crate::store::ClusterRecord;
 

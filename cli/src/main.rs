@@ -1,13 +1,13 @@
 //! `cairnctl`: what an operator has in hand. Reads like a table of contents; each command has its file in `commands/`.
 //!
 //! ```text
-//!   args ──► commands ──┬─ store    keys and pins in the user's data directory
-//!                       ├─ machine  first contact, pinned sessions, tunnels
-//!                       ├─ virtual_machine  a cluster's machine on this host
-//!                       ├─ saved_cluster    a cluster of such machines in files
-//!                       ├─ virtual_network  the process that such machines are on
-//!                       └─ screen   tables, JSON, progress
-//!   complete: what the Tab key asks
+//!   run ─┬► args ─► complete   what the Tab key asks
+//!        └► commands ─► context ─┬─ store    keys and pins in the user's data directory
+//!                                ├─ machine  first contact, pinned sessions, tunnels
+//!                                ├─ virtual_machine  a cluster's machine on this host
+//!                                ├─ saved_cluster    a cluster of such machines in files
+//!                                ├─ virtual_network  the process that such machines are on
+//!                                └─ screen   tables, JSON, progress
 //!   failure: exit codes and errors, printed here and nowhere else
 //! ```
 //!
@@ -21,11 +21,13 @@ mod args;
 mod clock;
 mod commands;
 mod complete;
+mod context;
 mod enrolment;
 mod failure;
 mod length;
 mod machine;
 mod quantity;
+mod run;
 mod saved_cluster;
 mod screen;
 mod store;
@@ -35,10 +37,11 @@ mod virtual_network;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
 use failure::Code;
 
 fn main() -> ExitCode {
-    if let Some(code) = complete::answer() {
+    if let Some(code) = complete::answer(args::Cli::command) {
         return code;
     }
     let cli = match args::parse(std::env::args_os()) {
@@ -49,7 +52,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Code::Usage as u8));
         }
     };
-    match commands::run(cli) {
+    match run::run(cli) {
         Ok(code) => code,
         // `cairnctl … | head` has shown all that somebody wanted to see.
         Err(failure) if failure.is_closed_output() => ExitCode::from(Code::Done as u8),

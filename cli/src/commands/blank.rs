@@ -8,7 +8,8 @@ use clap::Args;
 use keys::activation::{BadCode, Code};
 use zeroize::Zeroizing;
 
-use super::{Context, secret_input};
+use super::secret_input;
+use crate::context::Context;
 use crate::failure::{Advice, Code as Exit, NOTHING};
 use crate::machine::Address;
 

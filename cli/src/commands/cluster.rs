@@ -26,8 +26,8 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 
-use super::Context;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::store::ClusterName;
 

@@ -10,9 +10,9 @@ use serde::Serialize;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
-use super::Context;
 use crate::clock::Deadline;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
 use crate::machine::CallError;

@@ -9,7 +9,8 @@ use keys::ticket::{BadTicketText, Ticket};
 use model::{ConfigDigest, NodeName};
 
 use super::out_file::OutFile;
-use super::{Context, secret_input};
+use super::secret_input;
+use crate::context::Context;
 use crate::enrolment::{self, Becomes, Choices, EnrolmentError, Founding, SignedConfig, StaticNetwork, Wanted};
 use crate::failure::{Advice, Code, Failure};
 use crate::screen;

@@ -11,9 +11,9 @@ use data_encoding::BASE64;
 use pki::{BadRequest, CertificateDer, KeyError, PrivateKey};
 use zeroize::Zeroizing;
 
-use super::Context;
 use super::out_file::OutFile;
 use crate::clock::Deadline;
+use crate::context::Context;
 use crate::failure::{Advice, Failure, NOTHING};
 use crate::machine::{CallError, Listener, Session, TunnelError};
 use crate::screen::{self, Progress};

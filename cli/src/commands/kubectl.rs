@@ -8,8 +8,8 @@ use std::process::{ExitCode, ExitStatus};
 use clap::Args;
 use tokio::process::Command;
 
-use super::Context;
 use super::kubeconfig::{KubeconfigError, grant, keep_open, render};
+use crate::context::Context;
 use crate::failure::{Advice, Code, Failure};
 use crate::machine::Listener;
 use crate::store::{FileError, write_private};

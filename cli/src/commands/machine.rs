@@ -14,7 +14,7 @@ use std::io::Write;
 
 use clap::Subcommand;
 
-use super::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen;
 

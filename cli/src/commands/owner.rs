@@ -18,8 +18,9 @@ use model::{ClusterRole, NodeName, OwnerPubKey};
 use serde::Serialize;
 
 use super::confirm::confirm;
-use super::{Context, Meant, secret_input};
+use super::secret_input;
 use crate::complete;
+use crate::context::{Context, Meant};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::machine::{Address, CallError};
 use crate::screen::{self, Format, Table};

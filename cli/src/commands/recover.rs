@@ -14,7 +14,7 @@ use keys::record::{HalfError, HalfRequest, Record, RecordError};
 use model::MachineState;
 use serde::Serialize;
 
-use super::Context;
+use crate::context::Context;
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::machine::Session;
 use crate::screen::{self, Format, Table};
@@ -288,7 +288,7 @@ mod tests {
     use model::{ConfigDigest, NodeName};
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
     use crate::machine::fake::{Answer, DIRECTORY, Fake, Lie};
     use crate::store::{ClusterRecord, MachineRecord};
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::out_file::{Begun, OutFile};
-use super::{Context, Meant};
+use crate::context::{Context, Meant};
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
 use crate::machine::Session;
@@ -374,7 +374,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
 
     #[derive(Debug, Parser)]
     struct Line {

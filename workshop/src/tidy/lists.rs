@@ -79,7 +79,7 @@ impl Rule {
             ],
             Self::Not => &[],
             Self::TestName => &[],
-            Self::Circle => &["cairnctl", "init", "tests"],
+            Self::Circle => &["init", "tests"],
             Self::Line => &[],
             Self::Cell => &[],
             Self::Size => &[],

@@ -10,7 +10,7 @@ use model::{Chain, NodeName};
 use pki::SpkiPin;
 use tokio::time::timeout;
 
-use crate::commands::{Context, OpenError};
+use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::machine::{Address, Session};
 use crate::screen;

@@ -8,7 +8,7 @@ use cluster::role::AnyRole;
 use model::NodeName;
 
 use crate::clock::Deadline;
-use crate::commands::{Context, OpenError};
+use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
 use crate::screen::Progress;
 

@@ -7,9 +7,9 @@ use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 
 use super::start;
-use crate::commands::Context;
 use crate::commands::confirm::confirm;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::screen;
 use crate::store::ClusterName;

@@ -14,7 +14,8 @@ use model::NodeName;
 
 use crate::clock::Deadline;
 use crate::commands::blank::{OnScreen, only_by_address};
-use crate::commands::{Context, condition};
+use crate::commands::condition;
+use crate::context::Context;
 use crate::enrolment::{self, Becomes, Choices, Founding, StaticNetwork, Wanted};
 use crate::failure::{Advice, Code as Exit, Failure, NOTHING};
 use crate::length;

@@ -20,7 +20,7 @@ use super::making::{Making, Plan};
 use super::waiting::{WaitError, console, unless_lost, until_running};
 use crate::clock::{ASK_AGAIN, Deadline};
 use crate::commands::ticket::{Issue, Issued};
-use crate::commands::{Context, Meant, OpenError};
+use crate::context::{Context, Meant, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::machine::{CallError, Session, public_state};
 use crate::screen::Progress;
@@ -378,7 +378,7 @@ mod tests {
     use model::ConfigDigest;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
     use crate::enrolment::Choices;
     use crate::store::MachineRecord;
 

@@ -10,8 +10,8 @@ use qemu::network::control::{AttachedMachine, Direction, Lane};
 use qemu::network::{Chance, Cut, Faults, LONGEST_DELAY};
 use serde::Serialize;
 
-use crate::commands::Context;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
 use crate::store::{Store, StoreError};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::machine::public_state;
 use crate::screen::{self, Format, Table};

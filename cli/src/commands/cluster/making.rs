@@ -202,7 +202,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
-        let machine = crate::commands::home::virtual_machine();
+        let machine = crate::context::home::virtual_machine();
         let image = root.path().join("absent");
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let making = Making { name, plan, store, lock };
@@ -225,7 +225,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
-        let machine = crate::commands::home::virtual_machine();
+        let machine = crate::context::home::virtual_machine();
         let image = root.path().join("absent");
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let before = ClusterRecord::of_config(NAME.parse().unwrap(), model::ConfigDigest([1; 32]));

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen::{self, Format};
 use crate::virtual_network::{self, NetworkError};

@@ -10,10 +10,9 @@ use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 use serde::Serialize;
 
-use crate::args::machine_name;
 use crate::clock::Deadline;
-use crate::commands::{Context, OpenError};
 use crate::complete;
+use crate::context::{Context, OpenError, machine_name};
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
 use crate::machine::Session;

@@ -17,7 +17,7 @@ use super::each;
 use super::making;
 use super::waiting::{unless_lost, until_running};
 use crate::clock::Deadline;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::saved_cluster::{self, SavedCluster, SavedError, SavedName};
 use crate::screen::Progress;

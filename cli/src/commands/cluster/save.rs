@@ -8,7 +8,7 @@ use qemu::Vm;
 use qemu::saved::{Care, SaveError, SaveRequest, SaveStep, Then, save};
 
 use super::{Named, start};
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::saved_cluster::{Beside, SavedError, SavedName, owner_key};
 use crate::screen::{self, Progress};

@@ -8,9 +8,9 @@ use qemu::saved::{MANIFEST, fresh_name};
 use serde::Serialize;
 
 use crate::clock;
-use crate::commands::Context;
 use crate::commands::confirm::confirm;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::saved_cluster::{SavedCluster, SavedError, SavedName};
 use crate::screen::{self, Format, Table};

@@ -7,7 +7,7 @@ use model::NodeName;
 use qemu::host;
 
 use super::Named;
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen::{self, Progress};
 use crate::store::{ClusterName, ClusterRecord, Locked, Store};

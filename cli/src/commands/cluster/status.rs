@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{each, link};
 use crate::commands::condition::{self, ConditionOut};
-use crate::commands::{Context, OpenError};
+use crate::context::{Context, OpenError};
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
 use crate::store::{ClusterRecord, StoreError};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Named, start};
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::length;
 use crate::screen::{self, Progress};

@@ -10,7 +10,7 @@ use qemu::last_words;
 use tokio::time::sleep;
 
 use crate::clock::{ASK_AGAIN, Deadline};
-use crate::commands::{Context, OpenError};
+use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
 use crate::machine::Session;
 use crate::screen::Progress;

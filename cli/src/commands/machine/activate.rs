@@ -21,8 +21,9 @@ use tokio::time::timeout;
 use crate::clock::Deadline;
 use crate::commands::blank::{OnScreen, only_by_address};
 use crate::commands::cluster::joining;
+use crate::commands::enrol;
 use crate::commands::ticket::{Issue, Issued};
-use crate::commands::{Context, PATIENCE, enrol};
+use crate::context::{Context, PATIENCE};
 use crate::enrolment::{self, Becomes, Choices, StaticNetwork, Wanted};
 use crate::failure::{Advice, Code as Exit, Failure};
 use crate::length;
@@ -305,7 +306,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
     use crate::machine::fake::{Answer, Fake};
 
     #[derive(Debug, Parser)]

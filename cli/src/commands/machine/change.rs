@@ -12,7 +12,7 @@ use model::{ClusterRole, NodeName};
 
 use super::erase::{self, Erase};
 use crate::clock::Deadline;
-use crate::commands::{Context, OpenError};
+use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::machine::{CallError, Session};
@@ -412,7 +412,7 @@ mod tests {
     use model::MachineId;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
 
     /// Proves: D13 Q6
     #[tokio::test]

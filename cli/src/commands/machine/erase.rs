@@ -6,10 +6,9 @@ use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 
-use crate::args::machine_name;
-use crate::commands::Context;
 use crate::commands::confirm::confirm;
 use crate::complete;
+use crate::context::{Context, machine_name};
 use crate::failure::Failure;
 use crate::screen;
 
@@ -49,7 +48,7 @@ mod tests {
     use model::ConfigDigest;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home;
     use crate::machine::fake::{Answer, Fake, Lie};
     use crate::store::ClusterRecord;
 

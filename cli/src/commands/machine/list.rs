@@ -7,7 +7,8 @@ use cluster::record::Generations;
 use model::ClusterRole;
 use serde::Serialize;
 
-use crate::commands::{self, Context, OpenError};
+use crate::commands;
+use crate::context::{Context, OpenError};
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
 use crate::store::{ClusterRecord, Known};
@@ -220,9 +221,12 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use cluster::record::Standing;
-    use model::{KubernetesRole, MachineId};
+    use model::{KubernetesRole, MachineId, NodeName};
 
     use super::*;
+    use crate::context::home::{self, Two};
+    use crate::failure::Code;
+    use crate::store::OtherMachine;
 
     #[test]
     fn machines_are_listed_with_all_that_is_known_of_them() {
@@ -266,5 +270,55 @@ m2    node         -                     Admitted  0.1.0    10.118.0.2   -      
         assert_eq!(state(&gone), "Removed (rotation due)");
         let leaves = ListedMachine { etcd: Some(EtcdMember::Voter), ..rows[1].clone() };
         assert_eq!(role(&leaves), "node (leaving etcd)");
+    }
+
+    /// Proves: Q6
+    #[tokio::test]
+    async fn without_a_coordinator_what_this_host_knows_is_listed() {
+        let two = home::two().await;
+        let Two { context, node, owner, coordinator, .. } = &two;
+        let list = async || {
+            let mut out = Vec::new();
+            let ended = run(context, &mut out).await;
+            (String::from_utf8(out).unwrap(), ended)
+        };
+        // Not met yet; then met, with one more machine that only the cluster's list has.
+        let m3 = coordinator.node(3, owner.clone()).await;
+        let mut record = context.cluster().unwrap();
+        record.meet(coordinator.pins());
+        let m3 = OtherMachine {
+            name: NodeName::stored("m3").unwrap(),
+            machine: m3.machine,
+            addresses: vec!["127.0.0.1:2".to_owned(), "127.0.0.1:3".to_owned()],
+        };
+        let (id, listed) = (coordinator.machine, m3.machine);
+        record.hear([m3]);
+        context.keep(&record);
+        let (asked, ended) = list().await;
+        ended.unwrap();
+        assert!(asked.starts_with("NAME") && asked.contains("LAST SEEN"), "the cluster's own list: {asked}");
+        record.machines_mut()[0].address = Some("127.0.0.1:1".to_owned());
+        context.keep(&record);
+        let (known, ended) = list().await;
+        let expected = format!(
+            "NAME  KNOWN   MACHINE                           ADDRESSES\n\
+             m1    met     {id}  127.0.0.1:1\n\
+             m2    joins   -                                 {}\n\
+             m3    listed  {listed}  127.0.0.1:2 127.0.0.1:3\n",
+            node.address
+        );
+        assert_eq!(known, expected);
+        let mut said = Vec::new();
+        let failed = ended.unwrap_err();
+        failed.print(&mut said).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(failed.code(), Code::Unreachable);
+        assert!(said.contains("m1: connect to 127.0.0.1:1") && said.contains("could not be asked"), "{said}");
+        let json = Context { format: Format::Json, ..context.about_cluster(&home::name()) };
+        let mut out = Vec::new();
+        run(&json, &mut out).await.unwrap_err();
+        let known: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let names: Vec<_> = (0..3).map(|at| known["known_here"][at]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["m1", "m2", "m3"]);
     }
 }

@@ -9,8 +9,8 @@ use clap_complete::engine::ArgValueCandidates;
 use serde::Serialize;
 use tokio_stream::StreamExt;
 
-use crate::commands::Context;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::length;
 use crate::screen::{self, Format};

@@ -8,7 +8,7 @@ use model::MachineState;
 use tokio::time::sleep;
 
 use crate::clock::{ASK_AGAIN, Deadline};
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
 use crate::screen::{self, Progress};

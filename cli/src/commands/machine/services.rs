@@ -7,8 +7,8 @@ use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use serde::Serialize;
 
-use crate::commands::Context;
 use crate::complete;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
 

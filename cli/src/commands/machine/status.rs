@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use api::MachineStatus;
 use serde::Serialize;
 
-use crate::commands::Context;
 use crate::commands::condition::{self, ConditionOut};
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen::{self, Format};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::Milestone;
 use serde::Serialize;
 
-use crate::commands::Context;
+use crate::context::Context;
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
 

@@ -3,7 +3,7 @@
 use model::Chain;
 
 use super::*;
-use crate::commands::home;
+use crate::context::home;
 use crate::machine::fake::{self, Fake};
 
 /// A cluster whose coordinator lists this host's owner, for whom its record is.

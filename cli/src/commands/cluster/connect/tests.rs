@@ -4,7 +4,8 @@ use keys::endpoint::Endpoint;
 use pki::PublicKey;
 
 use super::*;
-use crate::commands::{home, machine};
+use crate::commands::machine;
+use crate::context::home;
 use crate::machine::fake::{Answer, Fake};
 use crate::store::Store;
 

@@ -347,7 +347,8 @@ mod tests {
     use model::{FirstContact, Secret};
 
     use super::*;
-    use crate::commands::{condition, home};
+    use crate::commands::condition;
+    use crate::context::home;
     use crate::failure::NOTHING;
     use crate::machine::fake::{Answer, Fake, Lie};
     use crate::screen::Progress;

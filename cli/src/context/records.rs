@@ -8,7 +8,7 @@ use cluster::record::Standing;
 use model::NodeName;
 use tokio::time::timeout;
 
-use super::{Context, Meant, OpenError};
+use crate::context::{Context, Meant, OpenError};
 use crate::machine::Session;
 use crate::store::{Known, OtherMachine, Pins, StoreError};
 
@@ -65,7 +65,7 @@ impl Context {
 
     /// Keeps what was listed, so that whichever of the cluster's machines is left can be reached. A cluster that somebody else
     /// works on is left as it is.
-    pub(super) fn hear(&self, meant: &Meant, listed: &[ListedMachine]) -> Result<(), StoreError> {
+    pub(crate) fn hear(&self, meant: &Meant, listed: &[ListedMachine]) -> Result<(), StoreError> {
         let other = |row: &ListedMachine| {
             let name = NodeName::stored(&row.name).ok()?;
             Some(OtherMachine { name, machine: row.id, addresses: row.addresses.clone() })
@@ -92,75 +92,18 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
-    use model::{ClusterRole, ConfigDigest, MachineId};
-    use pki::PublicKey;
+    use model::MachineId;
 
     use super::*;
-    use crate::commands::home;
+    use crate::context::home::{self, Two};
     use crate::failure::{Advice, Code};
-    use crate::machine::fake::{Answer, Fake, Lie};
-    use crate::screen::Format;
-    use crate::store::{ClusterRecord, MachineRecord};
-
-    const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
-
-    /// A cluster of a coordinator that is met and a node that its owner does not know yet.
-    struct Two {
-        _root: tempfile::TempDir,
-        context: Context,
-        coordinator: Fake,
-        node: Fake,
-        owner: PublicKey,
-    }
-
-    async fn two() -> Two {
-        let (root, context, owner) = home::begun();
-        let secret = context.awaits();
-        let answer = Answer::Proven { secret, config: CONFIG, lie: Lie::None };
-        let coordinator = Fake::start(1, owner.clone(), answer).await;
-        let node = coordinator.node(2, owner.clone()).await;
-        let mut record = ClusterRecord::of_config(home::name(), CONFIG);
-        record.add(MachineRecord::joining(NodeName::stored("m2").unwrap()));
-        for (machine, fake) in record.machines_mut().iter_mut().zip([&coordinator, &node]) {
-            machine.address = Some(fake.address.to_string());
-        }
-        context.keep(&record);
-        Two { _root: root, context, coordinator, node, owner }
-    }
-
-    impl Two {
-        fn lists(&self, id: MachineId, standing: Standing) {
-            let row = ListedMachine {
-                id,
-                name: "m2".to_owned(),
-                role: ClusterRole::Node,
-                kubernetes: [].into(),
-                standing,
-                version: "0.1.0".to_owned(),
-                vpn_ip: Ipv4Addr::new(10, 118, 0, 2),
-                addresses: vec![self.node.address.to_string()],
-                last_seen: None,
-                etcd: None,
-                silent: false,
-                may_hold_keys: false,
-                share_due: false,
-                awaits_approval: false,
-                generations: cluster::record::Generations::One(1),
-            };
-            *self.coordinator.listed.lock().unwrap() = vec![row];
-        }
-
-        fn second(&self) -> Context {
-            self.context.about(&home::name(), &NodeName::stored("m2").unwrap())
-        }
-    }
+    use crate::machine::fake::{Answer, Fake};
+    use crate::store::ClusterRecord;
 
     /// Proves: S12
     #[tokio::test]
     async fn a_machine_that_joined_is_the_one_that_a_coordinator_names() {
-        let two = two().await;
+        let two = home::two().await;
         let unknown = two.second().open().await.unwrap_err();
         assert!(matches!(unknown, OpenError::NotJoined { .. }) && unknown.may_pass(), "{unknown}");
         two.lists(two.node.machine, Standing::Removed);
@@ -183,7 +126,7 @@ mod tests {
     /// Proves: S12
     #[tokio::test]
     async fn a_machine_that_answers_for_the_named_one_is_sent_nothing() {
-        let two = two().await;
+        let two = home::two().await;
         two.lists(MachineId([9; 16]), Standing::Member);
         let refused = two.second().open().await.unwrap_err();
         assert_eq!((refused.code(), two.node.calls()), (Code::Refused, vec![]), "{refused}");
@@ -194,14 +137,15 @@ mod tests {
     /// Proves: S12
     #[tokio::test]
     async fn a_machine_that_was_only_listed_is_reached_without_the_first() {
-        let two = two().await;
+        let two = home::two().await;
         let Two { context, coordinator, node, .. } = &two;
         let m2 = NodeName::stored("m2").unwrap();
         let mut record = context.cluster().unwrap();
         record.remove(&m2);
         context.keep(&record);
         two.lists(node.machine, Standing::Member);
-        crate::commands::machine::list::run(context, &mut Vec::new()).await.unwrap();
+        let (mut session, meant) = context.open_coordinator().await.unwrap();
+        context.hear(&meant, &session.machines().await.unwrap().rows).unwrap();
         let mut record = context.cluster().unwrap();
         assert_eq!(record.machines().len(), 1, "it is still the one that is meant without a name");
         record.machines_mut()[0].address =
@@ -225,58 +169,9 @@ mod tests {
         assert!(record.hear([]) && record.other(&m2).is_none());
     }
 
-    /// Proves: Q6
-    #[tokio::test]
-    async fn without_a_coordinator_what_this_host_knows_is_listed() {
-        let Two { _root, context, node, owner, coordinator } = &two().await;
-        let list = async || {
-            let mut out = Vec::new();
-            let ended = crate::commands::machine::list::run(context, &mut out).await;
-            (String::from_utf8(out).unwrap(), ended)
-        };
-        // Not met yet; then met, with one more machine that only the cluster's list has.
-        let m3 = coordinator.node(3, owner.clone()).await;
-        let mut record = context.cluster().unwrap();
-        record.meet(coordinator.pins());
-        let m3 = OtherMachine {
-            name: NodeName::stored("m3").unwrap(),
-            machine: m3.machine,
-            addresses: vec!["127.0.0.1:2".to_owned(), "127.0.0.1:3".to_owned()],
-        };
-        let (id, listed) = (coordinator.machine, m3.machine);
-        record.hear([m3]);
-        context.keep(&record);
-        let (asked, ended) = list().await;
-        ended.unwrap();
-        assert!(asked.starts_with("NAME") && asked.contains("LAST SEEN"), "the cluster's own list: {asked}");
-        record.machines_mut()[0].address = Some("127.0.0.1:1".to_owned());
-        context.keep(&record);
-        let (known, ended) = list().await;
-        let expected = format!(
-            "NAME  KNOWN   MACHINE                           ADDRESSES\n\
-             m1    met     {id}  127.0.0.1:1\n\
-             m2    joins   -                                 {}\n\
-             m3    listed  {listed}  127.0.0.1:2 127.0.0.1:3\n",
-            node.address
-        );
-        assert_eq!(known, expected);
-        let mut said = Vec::new();
-        let failed = ended.unwrap_err();
-        failed.print(&mut said).unwrap();
-        let said = String::from_utf8(said).unwrap();
-        assert_eq!(failed.code(), Code::Unreachable);
-        assert!(said.contains("m1: connect to 127.0.0.1:1") && said.contains("could not be asked"), "{said}");
-        let json = Context { format: Format::Json, ..context.about_cluster(&home::name()) };
-        let mut out = Vec::new();
-        crate::commands::machine::list::run(&json, &mut out).await.unwrap_err();
-        let known: serde_json::Value = serde_json::from_slice(&out).unwrap();
-        let names: Vec<_> = (0..3).map(|at| known["known_here"][at]["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["m1", "m2", "m3"]);
-    }
-
     #[tokio::test]
     async fn a_coordinator_is_found_among_machines_and_a_node_is_none() {
-        let two = two().await;
+        let two = home::two().await;
         two.lists(two.node.machine, Standing::Member);
         let (_, meant) = two.context.open_coordinator().await.unwrap();
         assert_eq!(*meant.name(), ClusterRecord::first_name());

@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 
 use api::ListedMachine;
 use cluster::record::{Generations, Standing};
-use model::{ClusterRole, ConfigDigest, FirstContact, MachineId};
+use model::{ClusterRole, ConfigDigest, FirstContact, MachineId, NodeName};
 use pki::PublicKey;
 
 use super::Context;
-use crate::machine::fake::{Answer, Fake};
+use crate::machine::fake::{Answer, Fake, Lie};
 use crate::screen::Format;
-use crate::store::{BootWay, ClusterName, ClusterRecord, Store, VirtualMachine};
+use crate::store::{BootWay, ClusterName, ClusterRecord, MachineRecord, Store, VirtualMachine};
 
 /// A person's store, with the cluster begun in it, and their key. The store is gone when the directory is dropped.
 pub(crate) fn begun() -> (tempfile::TempDir, Context, PublicKey) {
@@ -32,6 +32,45 @@ pub(crate) async fn with_a_coordinator() -> (tempfile::TempDir, Context, Fake) {
     record.machines_mut()[0].address = Some(coordinator.address.to_string());
     context.keep(&record);
     (root, context, coordinator)
+}
+
+/// A cluster of a coordinator that is met and a node that its owner does not know yet.
+pub(crate) struct Two {
+    _root: tempfile::TempDir,
+    pub(crate) context: Context,
+    pub(crate) coordinator: Fake,
+    pub(crate) node: Fake,
+    pub(crate) owner: PublicKey,
+}
+
+/// The cluster of [`Two`], of whose coordinator the first contact is awaited.
+pub(crate) async fn two() -> Two {
+    const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
+    let (root, context, owner) = begun();
+    let secret = context.awaits();
+    let answer = Answer::Proven { secret, config: CONFIG, lie: Lie::None };
+    let coordinator = Fake::start(1, owner.clone(), answer).await;
+    let node = coordinator.node(2, owner.clone()).await;
+    let mut record = ClusterRecord::of_config(name(), CONFIG);
+    record.add(MachineRecord::joining(NodeName::stored("m2").unwrap()));
+    for (machine, fake) in record.machines_mut().iter_mut().zip([&coordinator, &node]) {
+        machine.address = Some(fake.address.to_string());
+    }
+    context.keep(&record);
+    Two { _root: root, context, coordinator, node, owner }
+}
+
+impl Two {
+    /// Has the coordinator list a machine of this id, where the node is.
+    pub(crate) fn lists(&self, id: MachineId, standing: Standing) {
+        let row = ListedMachine { id, addresses: vec![self.node.address.to_string()], ..member("m2", standing) };
+        *self.coordinator.listed.lock().unwrap() = vec![row];
+    }
+
+    /// Context of a command about the node.
+    pub(crate) fn second(&self) -> Context {
+        self.context.about(&name(), &NodeName::stored("m2").unwrap())
+    }
 }
 
 /// A virtual machine that nobody could start.
