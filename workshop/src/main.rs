@@ -2,6 +2,7 @@
 //! This file is the list of commands; each lives in a module of its own.
 
 mod bench;
+mod campaign;
 mod ci;
 mod component;
 mod components;
@@ -12,7 +13,6 @@ mod owner;
 mod pinned;
 mod programs;
 mod reproducible;
-mod search;
 mod tidy;
 mod tools;
 mod up;
@@ -20,6 +20,7 @@ mod verdict;
 mod xfsprogs;
 
 use std::{
+    ffi::OsString,
     io::{Write, stdout},
     path::PathBuf,
     process::ExitCode,
@@ -83,14 +84,13 @@ enum Command {
     #[command(disable_help_flag = true)]
     Fuzz {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
+        arguments: Vec<OsString>,
     },
     /// Live through what seeds bring, simulated or on machines, by hand
-    #[command(disable_help_flag = true)]
-    Campaign {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    ///
+    /// Goes on with what tests do for a short while, until time is over or something is found.
+    #[command(subcommand)]
+    Campaign(campaign::Campaign),
     /// Measure, beside the least that could do the same
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -144,8 +144,14 @@ fn run(command: Command) -> Result<()> {
             let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
-        Command::Fuzz { arguments } => search::fuzz(&workspace, &arguments),
-        Command::Campaign { arguments } => search::campaign(&workspace, &cache, &arguments),
+        Command::Fuzz { arguments } => {
+            let keep = workspace.target().join("fuzz");
+            let words = ["--keep".into(), keep.clone().into_os_string()];
+            let running = keep.join("TARGET.running");
+            programs::run("fuzz", "fuzz", words.into_iter().chain(arguments))
+                .with_context(|| format!("the input of a search that was cut short is in `{}`", running.display()))
+        }
+        Command::Campaign(asked) => campaign::live(&workspace, &cache, asked),
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Cluster(options)) => bench::cluster(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Fleets(options)) => bench::fleets(&workspace, &cache, &options),

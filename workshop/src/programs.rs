@@ -3,6 +3,7 @@
 //! built as this host builds anything.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -80,6 +81,16 @@ pub(crate) fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
     cargo.args(["build", "--locked", "--package", "cairnctl"]).current_dir(workspace.root());
     talking_step("cairnctl", "building", || shown(&mut cargo))?;
     Ok(workspace.target().join("debug/cairnctl"))
+}
+
+/// Builds a program that searches by hand, and runs it on this terminal. It is not linked here: what it searches may abort it, and
+/// this tool is not rebuilt for each change of that.
+///
+/// # Errors
+/// It does not compile, or it found something.
+pub(crate) fn run<T: AsRef<OsStr>>(package: &str, program: &str, words: impl IntoIterator<Item = T>) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    shown(cargo.args(["run", "--locked", "--package", package, "--bin", program, "--"]).args(words))
 }
 
 /// Compiles packages and returns the folder that their programs are in.

@@ -26,7 +26,7 @@ use xtask::{
 const CARGO_HOME_PARTS: &[&str] = &["registry/index", "registry/cache", "config.toml"];
 
 /// Folders that no image is made of, and no texts either.
-const BESIDE: &[&str] = &[".ci/", "benches/", "campaign/", "fuzz/", "tests/"];
+const BESIDE: &[&str] = &[".ci/", "benches/", "fuzz/", "tests/"];
 
 /// Builds again and compares with the image in `first`, or finds that this was done for the same inputs before.
 ///

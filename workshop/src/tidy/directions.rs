@@ -63,7 +63,6 @@ const CRATES: &[(&str, Kind)] = &[
     ("initramfs", Kind::Host),
     ("kernel-config", Kind::Host),
     ("qemu", Kind::Host),
-    ("campaign", Kind::Workshop),
     ("fuzz", Kind::Workshop),
     ("sim", Kind::Workshop),
     ("testkit", Kind::Workshop),
