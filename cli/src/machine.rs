@@ -22,6 +22,6 @@ mod tunnel;
 pub(crate) use activation::{ActivationError, Blank, Way};
 pub(crate) use call::CallError;
 pub(crate) use contact::{ContactError, Expected, meet};
-pub(crate) use dial::{Address, BadAddress, DialError};
+pub use dial::{Address, BadAddress, Carries, DialError, Stream, channel, handshake};
 pub(crate) use session::{Session, SessionError, public_state};
 pub(crate) use tunnel::{Listener, TunnelError};

@@ -90,7 +90,7 @@ fn shown(t: &Context) -> anyhow::Result<()> {
 
 /// Another image in every way but what it does: firmware and stub measure it, so the TPM keeps its secret.
 fn other_kernel(t: &Context) -> anyhow::Result<()> {
-    let (plan, disk) = Sealed::of(t)?.plan.copied(t, "m")?;
+    let (plan, disk) = Sealed::of(t)?.plan.copied(t.dir(), "m")?;
     let name = disk.find(Esp, b"PRETTY_NAME=\"Cairn")? + 13;
     disk.write(Esp, name, b"X")?;
     stays(t, &mut plan.start()?, "NeedsOwner", "PCR policy")
@@ -99,7 +99,7 @@ fn other_kernel(t: &Context) -> anyhow::Result<()> {
 /// Refused by the initramfs, before anything looks at TPM or data; kept for the next boot.
 fn other_command_line(t: &Context) -> anyhow::Result<()> {
     let Sealed { owner, plan, status: first, .. } = Sealed::of(t)?;
-    let (plan, disk) = plan.copied(t, "m")?;
+    let (plan, disk) = plan.copied(t.dir(), "m")?;
     let option = disk.find(Esp, b" panic=10 ")?;
     disk.write(Esp, option, b" panic=11 ")?;
     let mut vm = plan.start()?;
@@ -122,7 +122,7 @@ fn other_command_line(t: &Context) -> anyhow::Result<()> {
 }
 
 fn passed_beside(t: &Context) -> anyhow::Result<()> {
-    let (plan, disk) = Sealed::of(t)?.plan.copied(t, "m")?;
+    let (plan, disk) = Sealed::of(t)?.plan.copied(t.dir(), "m")?;
     disk.put_file(&format!("{}.extra.d/any.cred", image::esp::KERNEL_A), b"of somebody")?;
     let mut vm = plan.start()?;
     vm.wait_for(vm.started(), "the boot loader passed credentials or addons", t.within(40))?;
@@ -132,7 +132,7 @@ fn passed_beside(t: &Context) -> anyhow::Result<()> {
 
 /// The same disk and TPM, and nobody who measures: not the machine that was sealed.
 fn without_firmware(t: &Context) -> anyhow::Result<()> {
-    let (plan, _disk) = Sealed::of(t)?.plan.copied(t, "m")?;
+    let (plan, _disk) = Sealed::of(t)?.plan.copied(t.dir(), "m")?;
     stays(t, &mut plan.boot(Via::Direct).start()?, "NeedsOwner", "and is now started as direct")
 }
 

@@ -101,7 +101,7 @@ fn cut_short(disk: &RawDisk, path: &str) -> anyhow::Result<()> {
 /// what it was.
 fn waits(t: &Context, spoilt: Spoilt, (state, named): (&str, &str)) -> anyhow::Result<()> {
     let lone = Lone::of(t)?;
-    let (plan, disk) = lone.plan.copied(t, "m")?;
+    let (plan, disk) = lone.plan.copied(t.dir(), "m")?;
     lone.spoil(&disk, spoilt)?;
     let vm = plan.start()?;
     let shown = wait_state(&vm, vm.started(), state, t.within(60))?;
@@ -117,7 +117,7 @@ fn waits(t: &Context, spoilt: Spoilt, (state, named): (&str, &str)) -> anyhow::R
 /// A damaged machine runs, as the machine that it was.
 fn runs(t: &Context, spoilt: Spoilt) -> anyhow::Result<()> {
     let lone = Lone::of(t)?;
-    let (plan, disk) = lone.plan.copied(t, "m")?;
+    let (plan, disk) = lone.plan.copied(t.dir(), "m")?;
     lone.spoil(&disk, spoilt)?;
     let vm = plan.start()?;
     same_machine(&lone.status, &lone.owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?)?;

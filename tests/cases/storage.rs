@@ -145,8 +145,8 @@ fn torn(whole: &Headers) -> Headers {
 
 fn other_headers(t: &Context) -> anyhow::Result<()> {
     let Enrolled { one, two, .. } = Enrolled::of(t)?;
-    let (plan, disk) = one.copied(t, "one")?;
-    let (_, other) = two.copied(t, "two")?;
+    let (plan, disk) = one.copied(t.dir(), "one")?;
+    let (_, other) = two.copied(t.dir(), "two")?;
     let torn = torn(&disk.headers()?);
     disk.put_headers(&other.headers()?)?;
     stays(t, &mut plan.start()?, "NeedsOwner", "but this seal was made for disk")?;
@@ -158,11 +158,11 @@ fn other_headers(t: &Context) -> anyhow::Result<()> {
 
 fn other_secrets(t: &Context) -> anyhow::Result<()> {
     let Enrolled { one, two, .. } = Enrolled::of(t)?;
-    let (mut elsewhere, disk) = one.copied(t, "one")?;
+    let (mut elsewhere, disk) = one.copied(t.dir(), "one")?;
     elsewhere.machine().tpm = Some(EmulatedTpm { state: t.dir().join("other-tpm") });
     stays(t, &mut elsewhere.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")?;
     // So is the ESP of another machine.
-    let (other_plan, other) = two.copied(t, "two")?;
+    let (other_plan, other) = two.copied(t.dir(), "two")?;
     other.put_esp_of(&disk)?;
     stays(t, &mut other_plan.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")
 }
@@ -170,7 +170,7 @@ fn other_secrets(t: &Context) -> anyhow::Result<()> {
 /// A torn copy of the header is what a power cut leaves: the other copy opens.
 fn torn_copy(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
-    let (plan, disk) = one.copied(t, "one")?;
+    let (plan, disk) = one.copied(t.dir(), "one")?;
     let whole = disk.headers()?;
     disk.put_headers(&Headers([torn(&whole).0[0].clone(), whole.0[1].clone()]))?;
     let mut vm = plan.start()?;
@@ -182,7 +182,7 @@ fn torn_copy(t: &Context) -> anyhow::Result<()> {
 /// Without its share a lone coordinator has its own half only; without its seal it has none.
 fn lost(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
-    let (plan, disk) = one.copied(t, "one")?;
+    let (plan, disk) = one.copied(t.dir(), "one")?;
     for slot in 0..2 {
         disk.wipe_file(&format!("cairn/share.{slot}"))?;
     }
@@ -208,7 +208,7 @@ fn lost(t: &Context) -> anyhow::Result<()> {
 /// share.
 fn stolen(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
-    let (plan, disk) = one.copied(t, "one")?;
+    let (plan, disk) = one.copied(t.dir(), "one")?;
     let old = disk.whole(Esp)?;
     let mut vm = plan.start()?;
     owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
@@ -242,7 +242,7 @@ fn rotate(t: &Context, owner: &Owner, vm: &mut Vm) -> anyhow::Result<()> {
 
 fn in_clear(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, clear, .. } = Enrolled::of(t)?;
-    let (without, _disk) = clear.copied(t, "clear")?;
+    let (without, _disk) = clear.copied(t.dir(), "clear")?;
     stays(t, &mut without.clone().tpm().start()?, "NeedsOwner", "its secret lies in clear beside it")?;
     let vm = without.start()?;
     let status = owner.status_when_running("clear", &vm, vm.started(), t.within(30))?;
@@ -253,8 +253,8 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
 /// The other's seal and share are put before its own, in slots that a reader looks at first.
 fn shadowed(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, clear, .. } = Enrolled::of(t)?;
-    let (plan, sealed) = one.copied(t, "one")?;
-    let (_, disk) = clear.copied(t, "clear")?;
+    let (plan, sealed) = one.copied(t.dir(), "one")?;
+    let (_, disk) = clear.copied(t.dir(), "clear")?;
     for pair in ["seal", "share"] {
         let (first, second) = (format!("cairn/{pair}.0"), format!("cairn/{pair}.1"));
         sealed.put_file(&second, &sealed.file(&first)?)?;
@@ -268,7 +268,7 @@ fn shadowed(t: &Context) -> anyhow::Result<()> {
 
 fn edited(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
-    let (plan, disk) = one.copied(t, "one")?;
+    let (plan, disk) = one.copied(t.dir(), "one")?;
     let headers = disk.headers()?;
     // Places as FORMATS.md, *Data partition*, gives them: version, suite, state, generation.
     let edits: [(usize, u32, &str); 4] = [

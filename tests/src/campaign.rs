@@ -15,7 +15,7 @@ use qemu::machine::Clock;
 use qemu::network::{Chance, Cut, Direction, Faults};
 
 use crate::fleet::{Departure, Fleet, FleetSize, Off, name};
-use crate::session::Session;
+use crate::premises::Premises;
 use crate::writer::Writer;
 use crate::{Context, FleetKind};
 
@@ -289,9 +289,9 @@ pub enum Length {
 /// What was not well, with the seed and where to look.
 pub fn campaign(seed: u64, length: Length, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
     // Programs that the machines need are told where their files lie, and take nothing that is relative.
-    let session = Arc::new(Session::open(&std::path::absolute(out)?, None)?);
-    let dir = session.dir_of("campaign");
-    let t = Context::new(session, dir.clone(), "campaign.rs");
+    let premises = Arc::new(Premises::open(&std::path::absolute(out)?)?);
+    let dir = premises.dir_of("campaign");
+    let t = Context::new(premises, dir.clone(), "campaign.rs");
     let lived = go_on(&t, seed, length, &mut say);
     lived.with_context(|| format!("seed {seed}; consoles and captures of all machines: {}", dir.display()))
 }

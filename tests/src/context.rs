@@ -11,20 +11,20 @@ use crate::FleetKind;
 use crate::image::Image;
 use crate::owner::Owner;
 use crate::plan::Plan;
-use crate::session::Session;
+use crate::premises::Premises;
 
 /// Directory, deadlines and machines of a case.
 #[derive(Debug, Clone)]
 pub struct Context {
-    session: Arc<Session>,
+    premises: Arc<Premises>,
     dir: PathBuf,
     /// The case's.
     file: &'static str,
 }
 
 impl Context {
-    pub(crate) fn new(session: Arc<Session>, dir: PathBuf, file: &'static str) -> Self {
-        Self { session, dir, file }
+    pub(crate) fn new(premises: Arc<Premises>, dir: PathBuf, file: &'static str) -> Self {
+        Self { premises, dir, file }
     }
 
     /// Where the case's files lie: removed when it passes.
@@ -35,19 +35,19 @@ impl Context {
 
     /// Folder of a fleet.
     pub(crate) fn fleet(&self, kind: FleetKind) -> PathBuf {
-        self.session.fleet(kind)
+        self.premises.fleet(kind)
     }
 
     /// The image under test.
     #[must_use]
     pub fn image(&self) -> &Image {
-        self.session.image()
+        self.premises.image()
     }
 
     /// A deadline of `seconds` on a host with KVM, stretched elsewhere.
     #[must_use]
     pub fn within(&self, seconds: u64) -> Deadline {
-        Deadline::after(self.session.pace().stretch(seconds))
+        Deadline::after(self.premises.pace().stretch(seconds))
     }
 
     /// Prints what was measured, for whoever keeps SPECIFICATION.md true.
@@ -89,10 +89,10 @@ impl Context {
         name: &'static str,
         build: impl FnOnce(&Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<Arc<Mutex<T>>> {
-        let slot = self.session.shared(self.file, name);
+        let slot = self.premises.shared(self.file, name);
         let built = slot.get_or_init(|| {
-            let dir = self.session.dir_of(&format!("{} {name}", self.file));
-            let context = Self { session: Arc::clone(&self.session), dir, file: self.file };
+            let dir = self.premises.dir_of(&format!("{} {name}", self.file));
+            let context = Self { premises: Arc::clone(&self.premises), dir, file: self.file };
             build(&context).map(|value| Arc::new(Mutex::new(value)) as Arc<dyn Any + Send + Sync>)
         });
         match built {

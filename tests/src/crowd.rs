@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use cairnctl::channel;
 use qemu::deadline::Stopwatch;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -21,7 +22,7 @@ use tonic::codegen::http::Request;
 use tonic::transport::Channel;
 use tower::Service as _;
 
-use crate::stranger::{channel, shake_hands};
+use crate::client::stranger;
 
 /// Manner in which each of a crowd behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,12 +123,12 @@ async fn visit(address: SocketAddr, manner: Manner, counts: &Counts) -> anyhow::
         let _closed_or_reset = stream.read(&mut [0]).await;
         begun
     } else {
-        let mut session = shake_hands(address, None, "machine.cairn.internal").await?;
+        let mut session = stranger(address).await?;
         let begun = Stopwatch::start();
         counts.handshakes.fetch_add(1, Ordering::Relaxed);
         match manner {
             Manner::HangsUp => return Ok(()),
-            Manner::HalfSent => begin_calls(channel(session).await?).await,
+            Manner::HalfSent => begin_calls(channel(&address.into(), session).await?).await,
             Manner::Silent | Manner::SilentBehindTls => {
                 // Settings may come first.
                 while matches!(session.read(&mut [0; 256]).await, Ok(1..)) {}

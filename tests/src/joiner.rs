@@ -10,16 +10,13 @@ use api::{KeyRequest, ReleasedKey};
 use cluster::record::Release;
 use cluster::redeem::{Answer, Body};
 use keys::recovery::RecoveryPubKey;
-use keys::ticket::{EXPORTER_LABEL, Ticket};
+use keys::ticket::Ticket;
 use model::{BootClass, DiskUuid, Level, MachinePubKey, OwnerPubKey, RootHash, Secret, Uuid, VpnPubKey};
-use pki::{Identity, PrivateKey};
+use pki::PrivateKey;
 use qemu::{Deadline, Vm};
-use tokio::runtime::Runtime;
-use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
-use crate::public_api;
-use crate::stranger::{PublicClient, channel, shake_hands};
+use crate::client::{Client, PublicClient, Shown, public_api};
 use crate::writer::drawn;
 
 /// A coordinator under emulation decides within seconds.
@@ -32,7 +29,6 @@ const UNDECIDED: [Code; 5] =
 /// A machine's key, and the coordinator that the machine asks.
 #[derive(Debug)]
 pub struct Joiner {
-    runtime: Runtime,
     coordinator: SocketAddr,
     key: PrivateKey,
 }
@@ -44,8 +40,7 @@ impl Joiner {
     /// When the coordinator's machine forwards no port.
     pub fn new(coordinator: &Vm) -> anyhow::Result<Self> {
         let coordinator = public_api(coordinator)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, coordinator, key: PrivateKey::ed25519(drawn()?.seed())? })
+        Ok(Self { coordinator, key: PrivateKey::ed25519(drawn()?.seed())? })
     }
 
     /// The machine whose key is held.
@@ -127,16 +122,8 @@ impl Joiner {
         &self,
         call: impl AsyncFnOnce(&mut PublicClient, &[u8; 32]) -> Result<Response<T>, Status>,
     ) -> anyhow::Result<Result<T, String>> {
-        let asked = async {
-            let chain = vec![pki::client_auth::machine_certificate(&self.key)?];
-            let shown = Identity { chain, key: &self.key };
-            let session = shake_hands(self.coordinator, Some(shown), "machine.cairn.internal").await?;
-            let exporter = session.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None)?;
-            let mut client = PublicClient::new(channel(session).await?);
-            anyhow::Ok(call(&mut client, &exporter).await)
-        };
-        let answer = self.runtime.block_on(async { timeout(ANSWER, asked).await });
-        match answer.context("the coordinator does not answer")?? {
+        let client = Client::dial(self.coordinator, Shown::Machine(&self.key), ANSWER)?;
+        match client.within(ANSWER, async |public| call(public, client.exporter()).await)? {
             Ok(answer) => Ok(Ok(answer.into_inner())),
             Err(status) if UNDECIDED.contains(&status.code()) => Err(status.into()),
             Err(refused) => Ok(Err(refused.message().to_owned())),

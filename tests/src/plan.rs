@@ -2,7 +2,6 @@
 //! same disk, TPM and firmware variables.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -14,7 +13,6 @@ use qemu::machine::{
 };
 use qemu::run::Tie;
 
-use crate::context::Context;
 use crate::disk::RawDisk;
 use crate::image::Image;
 
@@ -35,14 +33,6 @@ pub enum Via {
     Microvm,
     /// UEFI firmware and the boot loader on the disk's ESP.
     Uefi,
-}
-
-/// Where the host finds the public API of a machine.
-///
-/// # Errors
-/// When its port is not forwarded.
-pub fn public_api(vm: &Vm) -> anyhow::Result<SocketAddr> {
-    vm.forward(PUBLIC_API_PORT).context("the public API's port is not forwarded")
 }
 
 impl Plan {
@@ -125,12 +115,12 @@ impl Plan {
     }
 
     /// The machine as it lies there, off, once more: its raw disk, its TPM's state and its firmware's variables are copied
-    /// below the case's directory, so that what is done to the copy is done to nothing else.
+    /// below `dir`, so that what is done to the copy is done to nothing else.
     ///
     /// # Errors
     /// When its disk is no raw one, or a file cannot be copied.
-    pub fn copied(&self, t: &Context, name: &str) -> anyhow::Result<(Self, RawDisk)> {
-        let dir = t.dir().join(name);
+    pub fn copied(&self, dir: &Path, name: &str) -> anyhow::Result<(Self, RawDisk)> {
+        let dir = dir.join(name);
         let tpm = dir.join("tpm");
         fs::create_dir_all(&tpm).context("make the copy's directory")?;
         let mut machine = Machine { name: name.into(), ..self.machine.clone() };

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use api::wire::{
     ChangeMachineRequest, IssueTicketRequest, ListMachinesRequest, ListTicketsRequest, RevokeTicketRequest,
 };
@@ -14,10 +13,9 @@ use cluster::record::UnixSeconds;
 use cluster::request::Offer;
 use model::{ClusterRole, MachineId, MachinePubKey, TicketId, TicketPubKey};
 use pki::PrivateKey;
-use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
-use crate::stranger::{PublicClient, Stranger};
+use crate::client::{ATTEMPT, Client, PublicClient, Shown};
 
 /// A coordinator under emulation, beside others, answers within seconds.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -26,7 +24,7 @@ pub(crate) const NOT_AFTER: UnixSeconds = UnixSeconds(4_102_444_800);
 
 /// A connection of the owner's to a coordinator.
 #[derive(Debug)]
-pub struct Records(Stranger);
+pub struct Records(Client);
 
 impl Records {
     /// Connects to a coordinator in one attempt.
@@ -34,7 +32,7 @@ impl Records {
     /// # Errors
     /// When nobody answers there.
     pub fn at(address: SocketAddr, key: &PrivateKey) -> anyhow::Result<Self> {
-        Stranger::call_at(address, Some(key)).map(Self)
+        Client::dial(address, Shown::Owner(key), ATTEMPT).map(Self)
     }
 
     /// The cluster's machines.
@@ -105,8 +103,7 @@ impl Records {
     }
 
     fn ask<T>(&mut self, call: impl AsyncFnOnce(&mut PublicClient) -> Result<T, Status>) -> anyhow::Result<T> {
-        let answer = self.0.call(async move |client| timeout(ANSWER, call(client)).await);
-        Ok(answer.with_context(|| format!("no answer within {} s", ANSWER.as_secs()))??)
+        Ok(self.0.within(ANSWER, call)??)
     }
 }
 

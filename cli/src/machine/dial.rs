@@ -4,7 +4,7 @@
 use std::fmt;
 use std::future::{Ready, ready};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -36,16 +36,16 @@ const GREETING: Duration = Duration::from_secs(3);
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// Carrier of bytes to a machine: TCP, or a tunnel through another machine.
-pub(super) trait Carries: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait Carries: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Carries for T {}
 
-/// An open TLS session whose server has spoken first.
-pub(crate) type Stream = BufReader<TlsStream<Box<dyn Carries>>>;
+/// An open TLS session. What its server said first, if it was waited for, has not been read.
+pub type Stream = BufReader<TlsStream<Box<dyn Carries>>>;
 
 /// Where a machine's public API is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub struct Address {
     host: String,
     port: u16,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Address {
 /// A text that is no address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address: HOST, HOST:PORT or [IPv6]:PORT")]
-pub(crate) struct BadAddress(String);
+pub struct BadAddress(String);
 
 impl Advice for BadAddress {
     fn unchanged(&self) -> &'static str {
@@ -103,6 +103,12 @@ impl Address {
     }
 }
 
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self { host: address.ip().to_string(), port: address.port() }
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
@@ -115,7 +121,7 @@ impl fmt::Display for Address {
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
+pub enum DialError {
     /// No program listens there, or no route leads there.
     #[error("connect to {address}")]
     Connect { address: Address, source: io::Error },
@@ -193,16 +199,7 @@ pub(super) async fn secure(
     tls: ClientConfig,
     name: &str,
 ) -> Result<Stream, DialError> {
-    let silent = || DialError::Silent { address: address.clone() };
-    let name = ServerName::try_from(name.to_owned()).map_err(|error| DialError::Broken {
-        address: address.clone(),
-        source: io::Error::new(io::ErrorKind::InvalidInput, error),
-    })?;
-    let mut tls = tls;
-    tls.alpn_protocols = vec![b"h2".to_vec()];
-    let handshake = TlsConnector::from(Arc::new(tls)).connect(name, carried);
-    let session = timeout(HANDSHAKE, handshake).await.map_err(|_| silent())?;
-    let mut session = BufReader::new(session.map_err(|error| tls_error(address, error))?);
+    let mut session = handshake(address, carried, tls, name).await?;
     if let Ok(greeting) = timeout(GREETING, session.fill_buf()).await
         && greeting.map_err(|error| tls_error(address, error))?.is_empty()
     {
@@ -211,8 +208,32 @@ pub(super) async fn secure(
     Ok(session)
 }
 
+/// The same, without a word of the server's: whether it accepts our certificate shows at the first call.
+///
+/// # Errors
+/// When nobody answers in time, or whoever does is not accepted.
+pub async fn handshake(
+    address: &Address,
+    carried: Box<dyn Carries>,
+    mut tls: ClientConfig,
+    name: &str,
+) -> Result<Stream, DialError> {
+    let name = ServerName::try_from(name.to_owned()).map_err(|error| DialError::Broken {
+        address: address.clone(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, error),
+    })?;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let handshake = TlsConnector::from(Arc::new(tls)).connect(name, carried);
+    let silent = |_elapsed| DialError::Silent { address: address.clone() };
+    let session = timeout(HANDSHAKE, handshake).await.map_err(silent)?;
+    Ok(BufReader::new(session.map_err(|error| tls_error(address, error))?))
+}
+
 /// gRPC over this one session. When it ends, calls fail; the channel never dials again.
-pub(crate) async fn channel(address: &Address, session: Stream) -> Result<Channel, DialError> {
+///
+/// # Errors
+/// When the session ends before both ends have spoken HTTP/2.
+pub async fn channel(address: &Address, session: Stream) -> Result<Channel, DialError> {
     let session = Mutex::new(Some(session));
     let once = service_fn(move |_: Uri| -> Ready<io::Result<TokioIo<Stream>>> {
         let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -258,7 +279,7 @@ mod tests {
     /// Error of a handshake with a host that answers so, and hangs up.
     async fn answered(answer: &[u8]) -> DialError {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let address = Address::from(listener.local_addr().unwrap());
         let tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider)).unwrap();
         let listens = async {
             let (mut caller, _) = listener.accept().await.unwrap();

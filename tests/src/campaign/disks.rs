@@ -13,7 +13,7 @@ use qemu::Vm;
 use testkit::Random;
 
 use crate::disk::HEADERS;
-use crate::session::Session;
+use crate::premises::Premises;
 use crate::{Context, FilePlaces, Integrity, RawDisk, tagged_coordinator};
 
 const NAME: &str = "one";
@@ -31,9 +31,9 @@ const ETCD: &str = "now true condition=EtcdReady";
 /// # Errors
 /// A machine that restarted or said nothing, with the seed and where to look.
 pub fn disks(seed: u64, flips: usize, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
-    let session = Arc::new(Session::open(&std::path::absolute(out)?, None)?);
-    let dir = session.dir_of("disks");
-    let t = Context::new(session, dir.clone(), "campaign.rs");
+    let premises = Arc::new(Premises::open(&std::path::absolute(out)?)?);
+    let dir = premises.dir_of("disks");
+    let t = Context::new(premises, dir.clone(), "campaign.rs");
     flip_all(&t, seed, flips, &mut say).with_context(|| format!("seed {seed}; consoles: {}", dir.display()))
 }
 
@@ -54,7 +54,7 @@ fn flip_all(t: &Context, seed: u64, flips: usize, say: &mut dyn FnMut(&str)) -> 
             _ => (PartitionKind::Data, &blocks[1]),
         };
         let at = blocks[random.below(blocks.len())] + random.below(BLOCK) as u64;
-        let (plan, disk) = plan.copied(t, "m")?;
+        let (plan, disk) = plan.copied(t.dir(), "m")?;
         disk.flip(kind, at)?;
         let vm = plan.start()?;
         let end = comes_to(t, &vm).with_context(|| format!("flip {number}: {kind:?}, byte {at}, {what}"))?;

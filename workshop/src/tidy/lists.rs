@@ -79,7 +79,7 @@ impl Rule {
             ],
             Self::Not => &[],
             Self::TestName => &[],
-            Self::Circle => &["init", "tests"],
+            Self::Circle => &["init"],
             Self::Line => &[],
             Self::Cell => &[],
             Self::Size => &[],
