@@ -120,7 +120,10 @@ pub(crate) async fn member(
     let serving = serving.insert(Serving { services: services.clone(), data });
     api.show(&services);
     let mut units = own::of_a_member(board, &services, &serving.data);
-    units.extend([own::mesh(&mesh, &told, board.facts()), own::directory(&member.renewing)]);
+    units.extend([
+        own::mesh(&mesh, &told, &api.context.entrance.ways.exchange, board.facts()),
+        own::directory(&member.renewing),
+    ]);
     let performer = Performer::new(board, &services, &api.context, (member, told), Path::new(enrolment::ROOT));
     let (mut shows, mut desired, begun) = (performer.shows(), performer.desired(), watch::Sender::new(false));
     units.push(member::unit(&performer, &begun));

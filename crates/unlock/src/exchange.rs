@@ -6,7 +6,7 @@
 //!   ShareHolder: own shares + directory ──gives──► a share, to another voter of that epoch
 //!     └─ ShareCollector: one that waits, and has asked all coordinators, none of which has a leader
 //!                                  ──takes──► a quorum of shares: the half of its key
-//!                                  └────────► where the others are: all but one address may have changed
+//!                                  └────────► where the others are: Whereabouts
 //! ```
 //!
 //! # Invariants
@@ -18,16 +18,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::directory::is_jump;
-use keys::cold_start::{Contribution, Shares, Sightings, UnknownHolder};
+use keys::cold_start::{Contribution, Shares, UnknownHolder};
 use keys::data_key::ClusterHalf;
 use keys::directory::{Directory, DirectoryError, DirectoryMinimum};
-use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
+use keys::endpoint::Endpoint;
 use keys::share::ShareKey;
 use keys::two_slot::Slots;
 use model::{DiskUuid, MachineId, Secret};
 
 use crate::directory;
 use crate::share::{OpenShare, open_shares};
+use crate::whereabouts::{Whereabouts, bounded, each_once};
 
 /// Why nothing is given to, or taken from, somebody who has proved to be a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -119,7 +120,7 @@ impl ShareHolder {
     /// # Errors
     /// [`ExchangeError`].
     pub fn share_for(&self, machine: MachineId, epoch: u32) -> Result<&Secret<32>, ExchangeError> {
-        if machine == self.itself || !self.coordinators().any(|it| it == machine) {
+        if !self.is_partner(machine) {
             return Err(ExchangeError::NoCoordinator(machine));
         }
         let held =
@@ -130,7 +131,8 @@ impl ShareHolder {
         Ok(&held.value)
     }
 
-    /// Makes the contribution for another machine, with where this machine is itself.
+    /// Makes the contribution for another machine: this machine's share, and where it has heard of others in this boot, itself among
+    /// them.
     ///
     /// # Errors
     /// [`ExchangeError`].
@@ -139,9 +141,34 @@ impl ShareHolder {
         machine: MachineId,
         epoch: u32,
         endpoints: Vec<Endpoint>,
+        whereabouts: &Whereabouts,
     ) -> Result<Contribution, ExchangeError> {
         let share = self.share_for(machine, epoch)?.duplicate();
-        Ok(Contribution { epoch, share, seen: [(self.itself, bounded(endpoints))].into() })
+        let mut seen = whereabouts.heard.clone();
+        seen.insert(self.itself, bounded(endpoints));
+        Ok(Contribution { epoch, share, seen })
+    }
+
+    /// Answers `machine`, which has proved to be that machine and came from `source`: its share is not needed any more, and what it
+    /// has heard is learnt.
+    ///
+    /// # Errors
+    /// [`ExchangeError`]: then nothing was given, and nothing learnt.
+    pub fn answer(
+        &self,
+        machine: MachineId,
+        source: Option<Endpoint>,
+        given: Contribution,
+        whereabouts: &mut Whereabouts,
+    ) -> Result<Contribution, ExchangeError> {
+        let ours = self.contribution(machine, given.epoch, Vec::new(), whereabouts)?;
+        whereabouts.learn(machine, source, given.seen, |it| self.is_partner(it));
+        Ok(ours)
+    }
+
+    /// Whether a machine is another voter.
+    fn is_partner(&self, machine: MachineId) -> bool {
+        machine != self.itself && self.coordinators().any(|it| it == machine)
     }
 
     /// The other voters, each with the epochs of which it holds a share, too, the newest first.
@@ -170,10 +197,7 @@ impl ShareHolder {
 pub struct ShareCollector {
     voter: ShareHolder,
     shares: BTreeMap<u32, Shares>,
-    /// Endpoints of machines, as they said themselves, or where they came from.
-    heard: Sightings,
-    /// Endpoints of machines, as others said.
-    hearsay: Sightings,
+    whereabouts: Whereabouts,
     /// Where coordinators are asked for the key, and what of it has not said yet that it has no leader.
     asks: BTreeSet<Endpoint>,
     unasked: BTreeSet<Endpoint>,
@@ -192,8 +216,8 @@ impl ShareCollector {
         let others = voter.coordinators().filter(|machine| *machine != voter.itself);
         let asks: BTreeSet<_> = others.flat_map(|machine| voter.listed(machine)).collect();
         let unasked = asks.clone();
-        let (heard, hearsay) = (Sightings::new(), Sightings::new());
-        (!shares.is_empty()).then(|| Self { voter, shares, heard, hearsay, asks, unasked })
+        let whereabouts = Whereabouts::default();
+        (!shares.is_empty()).then(|| Self { voter, shares, whereabouts, asks, unasked })
     }
 
     /// Notes that whoever was asked for the key at `endpoint` does not answer, or has no leader.
@@ -225,8 +249,13 @@ impl ShareCollector {
         &self.voter
     }
 
-    /// Makes the contribution for `machine`: this machine's share, and where it has heard of others in this boot, itself among
-    /// them.
+    /// Where the others are, by what was heard in this boot.
+    #[must_use]
+    pub const fn whereabouts(&self) -> &Whereabouts {
+        &self.whereabouts
+    }
+
+    /// Makes the contribution for `machine`, as an open voter does.
     ///
     /// # Errors
     /// [`ExchangeError`].
@@ -239,23 +268,14 @@ impl ShareCollector {
         if !self.may_contribute() {
             return Err(ExchangeError::MayHaveLeader);
         }
-        let mut said = self.voter.contribution(machine, epoch, endpoints)?;
-        said.seen.extend(self.heard.clone());
-        Ok(said)
+        self.voter.contribution(machine, epoch, endpoints, &self.whereabouts)
     }
 
     /// Where to look for a partner: where it was heard of in this boot, then where others have heard of it, then where the
     /// directory says; each once.
     #[must_use]
     pub fn endpoints(&self, machine: MachineId) -> Vec<Endpoint> {
-        let known = [&self.heard, &self.hearsay].into_iter().filter_map(|seen| seen.get(&machine)).flatten().cloned();
-        let mut endpoints = Vec::new();
-        for endpoint in known.chain(self.voter.listed(machine)) {
-            if !endpoints.contains(&endpoint) {
-                endpoints.push(endpoint);
-            }
-        }
-        endpoints
+        each_once(self.whereabouts.of(machine).into_iter().chain(self.voter.listed(machine)))
     }
 
     /// How many shares there are of an epoch, and how many it takes.
@@ -279,32 +299,9 @@ impl ShareCollector {
         let shares = self.shares.get_mut(&epoch).ok_or(ExchangeError::NoSuchEpoch(epoch))?;
         let half =
             shares.give(machine, share).map_err(|UnknownHolder(machine)| ExchangeError::NoHolder { machine, epoch })?;
-        self.learn(machine, source, seen);
+        self.whereabouts.learn(machine, source, seen, |it| self.voter.is_partner(it));
         Ok(half)
     }
-
-    /// Learns endpoints of voters only, and so few of each: whatever is said, it stays small.
-    fn learn(&mut self, machine: MachineId, source: Option<Endpoint>, seen: Sightings) {
-        for (of, endpoints) in seen {
-            if of == machine {
-                self.heard.insert(machine, bounded(endpoints));
-            } else if self.voter.coordinators().any(|it| it == of) && of != self.voter.itself {
-                self.hearsay.insert(of, bounded(endpoints));
-            }
-        }
-        if let Some(source) = source {
-            let heard = self.heard.entry(machine).or_default();
-            if !heard.contains(&source) {
-                heard.insert(0, source);
-                heard.truncate(MOST_ENDPOINTS);
-            }
-        }
-    }
-}
-
-fn bounded(mut endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
-    endpoints.truncate(MOST_ENDPOINTS);
-    endpoints
 }
 
 #[cfg(test)]

@@ -16,6 +16,8 @@
 //! * A share is given to a machine that the directory calls a coordinator and the share a holder, and to nobody else:
 //!   `a_share_is_given_to_coordinators_that_hold_one_too`.
 //! * No share is given while a coordinator may have a leader: `no_share_is_given_before_nobody_is_known_to_have_a_leader`.
+//! * Voters of which all but one have moved open one another, and of each two one knows where the other is:
+//!   `whoever_reaches_one_open_voter_reaches_them_all`.
 //! * The share of the epoch that stands is not written over: `a_share_is_written_once_and_not_over_the_one_that_stands`.
 //! * A directory on the ESP gets never older and is never none again: `the_newest_directory_of_the_cluster_is_kept_whatever_comes`.
 //! * A version that jumps is taken by the owner's word alone: `a_version_that_jumps_is_refused_by_name`,
@@ -27,6 +29,7 @@
 //! * [`share`]: a machine's own shares: read, written, erased.
 //! * [`directory`](mod@directory): what lies on the ESP of directories, and what of it is believed.
 //! * [`exchange`]: who is given a share, and what is taken from whom.
+//! * [`whereabouts`]: where voters were heard of, while no record says that they moved.
 //! * [`renewal`]: which directory a member keeps while it serves.
 //! * [`locked`]: a member whose disk is closed.
 
@@ -35,6 +38,7 @@ pub mod exchange;
 pub mod locked;
 pub mod renewal;
 pub mod share;
+pub mod whereabouts;
 
 #[cfg(test)]
 mod fixture;

@@ -19,10 +19,11 @@ use keys::cold_start::Contribution;
 use keys::endpoint::Endpoint;
 use model::{Chain, MachineId, PUBLIC_API_PORT};
 use pki::{CertificateDer, PublicKey};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 use unlock::exchange::{ExchangeError, ShareCollector};
 use unlock::locked::LockedMember;
+use unlock::whereabouts::Whereabouts;
 
 use super::ask::{Asks, Ends, QuestionError, chance, has_a_link};
 use super::recover::Told;
@@ -36,7 +37,14 @@ const MOST_ANSWER_BYTES: usize = api::limits::MACHINE_REQUEST_BYTES;
 
 /// This machine's part in a cold start; clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Exchange(Arc<Mutex<Part>>);
+pub(crate) struct Exchange(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    part: Mutex<Part>,
+    /// Where other voters are, by what was heard in this boot.
+    whereabouts: watch::Sender<Whereabouts>,
+}
 
 #[derive(Debug, Default)]
 enum Part {
@@ -58,6 +66,7 @@ pub(super) struct Waits {
     authority: PublicKey,
     answers: mpsc::Sender<Told>,
     facts: Facts,
+    whereabouts: watch::Sender<Whereabouts>,
 }
 
 /// Why nothing is exchanged.
@@ -96,19 +105,25 @@ impl Exchange {
             authority,
             answers: answers.clone(),
             facts: board.facts().clone(),
+            whereabouts: self.0.whereabouts.clone(),
         });
-        *lock::even_if_poisoned(&self.0) = Part::Waits(waits.clone());
+        *lock::even_if_poisoned(&self.0.part) = Part::Waits(waits.clone());
         Some(waits)
     }
 
     /// Leaves the exchange: the machine waits no more, or is no coordinator any more.
     pub(crate) fn over(&self) {
-        *lock::even_if_poisoned(&self.0) = Part::None;
+        *lock::even_if_poisoned(&self.0.part) = Part::None;
+    }
+
+    /// Where other voters are, by what was heard in this boot.
+    pub(crate) fn whereabouts(&self) -> watch::Receiver<Whereabouts> {
+        self.0.whereabouts.subscribe()
     }
 
     /// Gives shares from now on: the data is open, and the machine is a coordinator.
     pub(crate) fn opens(&self, shares: &Shares) {
-        *lock::even_if_poisoned(&self.0) = Part::Open(shares.clone());
+        *lock::even_if_poisoned(&self.0.part) = Part::Open(shares.clone());
     }
 
     /// `machine`, which has proved to be that machine, calls from `source`, gives its share, and is given this machine's.
@@ -121,12 +136,15 @@ impl Exchange {
         source: IpAddr,
         given: Contribution,
     ) -> Result<Contribution, ContributeError> {
-        let shares = match &*lock::even_if_poisoned(&self.0) {
+        let shares = match &*lock::even_if_poisoned(&self.0.part) {
             Part::None => return Err(ContributeError::NoPart),
             Part::Waits(waits) => return Ok(waits.exchange(machine, source, given)?),
             Part::Open(shares) => shares.clone(),
         };
-        Ok(shares.voter().await?.contribution(machine, given.epoch, Vec::new())?)
+        let voter = shares.voter().await?;
+        let mut answer = Err(ExchangeError::NoCoordinator(machine));
+        self.0.whereabouts.send_modify(|known| answer = voter.answer(machine, calls_from(source), given, known));
+        Ok(answer?)
     }
 }
 
@@ -154,8 +172,8 @@ impl Waits {
         let endpoints = self.endpoints();
         let mut collector = lock::even_if_poisoned(&self.collector);
         let ours = collector.contribution(machine, given.epoch, endpoints)?;
-        let source = Endpoint::read(&SocketAddr::from((source, PUBLIC_API_PORT)).to_string()).ok();
-        self.comes_to(collector.take(machine, source, given)?.map(Answer::Half));
+        self.comes_to(collector.take(machine, calls_from(source), given)?.map(Answer::Half));
+        self.whereabouts.send_replace(collector.whereabouts().clone());
         tracing::info!(%machine, epoch = ours.epoch, "a share of the cold-start key is exchanged with a voter that called");
         Ok(ours)
     }
@@ -238,11 +256,21 @@ impl Waits {
         let request = api::wire::Contribution::from(ours);
         let response = session.call(MOST_ANSWER_BYTES, async |client| client.contribute(request).await).await?;
         let given = Contribution::try_from(response).map_err(|error| VoterError::Answer(endpoint.clone(), error))?;
-        let half = lock::even_if_poisoned(&self.collector).take(machine, Some(endpoint.clone()), given)?;
+        let half = {
+            let mut collector = lock::even_if_poisoned(&self.collector);
+            let half = collector.take(machine, Some(endpoint.clone()), given)?;
+            self.whereabouts.send_replace(collector.whereabouts().clone());
+            half
+        };
         tracing::info!(%machine, epoch, "a share of the cold-start key is exchanged with a voter that answered");
         self.comes_to(half.map(Answer::Half));
         Ok(())
     }
+}
+
+/// Where a machine is that calls from an address: its public API listens there.
+fn calls_from(source: IpAddr) -> Option<Endpoint> {
+    Endpoint::read(&SocketAddr::from((source, PUBLIC_API_PORT)).to_string()).ok()
 }
 
 /// Why one voter gave no share.
@@ -332,20 +360,23 @@ mod tests {
         });
         let collector = Mutex::new(collector.expect("it needs others"));
         let authority = PublicKey::from_ed25519([0; 32]);
-        let waits = Waits { collector, asked: Notify::new(), authority, answers, facts };
-        (Exchange(Arc::new(Mutex::new(Part::Waits(Arc::new(waits))))), heard)
+        let exchange = Exchange::default();
+        let whereabouts = exchange.0.whereabouts.clone();
+        let waits = Waits { collector, asked: Notify::new(), authority, answers, facts, whereabouts };
+        *lock::even_if_poisoned(&exchange.0.part) = Part::Waits(Arc::new(waits));
+        (exchange, heard)
     }
 
     /// Contribution of machine `of` to the other one, of the two.
     fn says(of: u8) -> Contribution {
         let (exchange, _heard) = waits(of);
-        let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };
+        let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0.part) else { panic!("it waits") };
         let collector = lock::even_if_poisoned(&waits.collector);
         collector.contribution(machine(3 - of), EPOCH, Vec::new()).expect("the other one holds a share")
     }
 
     fn knows(exchange: &Exchange, number: u8) -> Vec<String> {
-        let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };
+        let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0.part) else { panic!("it waits") };
         let endpoints = lock::even_if_poisoned(&waits.collector).endpoints(machine(number));
         endpoints.iter().map(|endpoint| endpoint.as_str().to_owned()).collect()
     }
@@ -381,7 +412,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_share_is_given_before_the_lack_of_a_leader_is_known() {
         let (exchange, mut heard) = waits_for(1, &["192.0.2.3:7836"]);
-        let waits = match &*lock::even_if_poisoned(&exchange.0) {
+        let waits = match &*lock::even_if_poisoned(&exchange.0.part) {
             Part::Waits(waits) => waits.clone(),
             Part::None | Part::Open(_) => panic!("it waits"),
         };

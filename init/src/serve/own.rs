@@ -9,6 +9,7 @@ use supervise::{Critical, Spec};
 
 use crate::control;
 use crate::enrolment::Renewing;
+use crate::enrolment::contribute::Exchange;
 use crate::facts::Facts;
 use crate::machine::board_clock;
 use crate::network::mesh::Mesh;
@@ -52,9 +53,10 @@ pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted) ->
 }
 
 /// Keeps the kernel's peers those that were told.
-pub(super) fn mesh(mesh: &Mesh, told: &Told, facts: &Facts) -> Unit {
+pub(super) fn mesh(mesh: &Mesh, told: &Told, exchange: &Exchange, facts: &Facts) -> Unit {
     let (mesh, told, standstills) = (mesh.clone(), told.clone(), facts.standstills().clone());
-    let keep = move || peers::keep(mesh.clone(), told.clone(), standstills.watch());
+    let sighted = exchange.whereabouts();
+    let keep = move || peers::keep(mesh.clone(), told.clone(), sighted.clone(), standstills.watch());
     Unit::task("mesh", Ends::Never, Run::task(keep))
 }
 

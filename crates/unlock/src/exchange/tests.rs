@@ -1,8 +1,9 @@
 //! Voters in memory that were all switched off: who is given what, and that a quorum opens in whatever order it meets.
 
-use keys::cold_start::Epoch;
+use keys::cold_start::{Epoch, Sightings};
 use keys::data_key::Holder;
 use keys::directory::{self, Coordinator, Notes};
+use keys::endpoint::MOST_ENDPOINTS;
 use keys::identity::cluster_id;
 use model::{ClusterId, ClusterKey, LocalKey, MasterSecret, Uuid};
 use proptest::prelude::*;
@@ -125,7 +126,7 @@ fn a_share_is_given_to_coordinators_that_hold_one_too() {
     for from in [1, 4, 6, 9] {
         let given = Contribution { epoch: 5, share: Secret::take(&mut [9; 32]), seen: Sightings::new() };
         assert!(collector.take(machine(from), Some(endpoint(from)), given).is_err());
-        assert_eq!(collector.heard, Sightings::new(), "nothing is learnt from who is no voter");
+        assert_eq!(collector.whereabouts, Whereabouts::default(), "nothing is learnt from who is no voter");
     }
 }
 
@@ -208,6 +209,107 @@ fn where_the_others_are_is_learnt_from_whoever_is_reached() {
     assert_eq!(two.endpoints(machine(1)), [endpoint(101), endpoint(66), endpoint(1)]);
 }
 
+/// One of several voters that come back, at another address or at the one that the directory lists.
+struct Back {
+    number: u8,
+    at: u8,
+    part: Part,
+}
+
+enum Part {
+    Waits(Box<ShareCollector>),
+    Open(ShareHolder, Whereabouts),
+}
+
+impl Back {
+    /// Places where it looks for another one.
+    fn looks_for(&self, other: u8) -> Vec<Endpoint> {
+        match &self.part {
+            Part::Waits(collector) => collector.endpoints(machine(other)),
+            Part::Open(voter, whereabouts) => {
+                each_once(whereabouts.of(machine(other)).into_iter().chain(voter.listed(machine(other))))
+            }
+        }
+    }
+
+    /// Opens its disk by a half that it has come to; from then on it calls nobody.
+    fn opens(&mut self, half: Option<ClusterHalf>, voter: ShareHolder) {
+        if let (Some(_), Part::Waits(collector)) = (half, &self.part) {
+            self.part = Part::Open(voter, collector.whereabouts().clone());
+        }
+    }
+}
+
+/// Has one that waits call another one, at one of the places where it looks for it.
+fn call(back: &mut [Back], (caller, called): (usize, usize), anew: impl Fn(u8) -> ShareHolder) {
+    let (one, other, place) = (back[caller].number, back[called].number, endpoint(back[called].at));
+    let is_found = back[caller].looks_for(other).contains(&place);
+    let (from, at) = (endpoint(back[caller].at), back[caller].at);
+    let Part::Waits(collector) = &back[caller].part else { return };
+    if !is_found {
+        return;
+    }
+    let given = says(collector, other, 4, at);
+    let answer = match &mut back[called].part {
+        Part::Waits(collector) => {
+            let answer = says(collector, one, 4, back[called].at);
+            let half = collector.take(machine(one), Some(from), given).expect("a voter");
+            back[called].opens(half, anew(other));
+            answer
+        }
+        Part::Open(voter, whereabouts) => voter.answer(machine(one), Some(from), given, whereabouts).expect("a voter"),
+    };
+    let Part::Waits(collector) = &mut back[caller].part else { unreachable!("it has just called") };
+    let half = collector.take(machine(other), Some(place), answer).expect("a voter");
+    back[caller].opens(half, anew(one));
+}
+
+proptest! {
+    /// All but one have moved at most, and a quorum or more come back, one after the other. Proves: K6 M6
+    #[test]
+    fn whoever_reaches_one_open_voter_reaches_them_all(
+        holders in 3_u8..=7,
+        order in Just((1_u8..=7).collect::<Vec<_>>()).prop_shuffle(),
+        more in 0_usize..4,
+        moved in prop::collection::vec(any::<bool>(), 7),
+        stays in any::<prop::sample::Index>(),
+        rounds in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+    ) {
+        let epochs = [epoch(4, 1..=holders)];
+        let anew = |number| voter(number, 1..=holders, &epochs);
+        let order: Vec<u8> = order.into_iter().filter(|number| *number <= holders).collect();
+        let count = (epochs[0].threshold() + more).min(order.len());
+        let stays = order[stays.index(count)];
+        let mut back: Vec<Back> = Vec::new();
+        let mut rounds = rounds.into_iter();
+        for number in order.into_iter().take(count) {
+            let has_moved = moved[usize::from(number) - 1] && number != stays;
+            let part = Part::Waits(Box::new(collector(anew(number)).expect("it needs others")));
+            back.push(Back { number, at: if has_moved { 100 + number } else { number }, part });
+            // Some calls before the next one comes back.
+            for pair in rounds.by_ref().take(8) {
+                let pair = pair.index(back.len() * back.len());
+                let (caller, called) = (pair / back.len(), pair % back.len());
+                if caller != called {
+                    call(&mut back, (caller, called), anew);
+                }
+            }
+        }
+        for _ in 0..2 * count {
+            for caller in 0..count {
+                (0..count).filter(|called| *called != caller).for_each(|called| call(&mut back, (caller, called), anew));
+            }
+        }
+        for one in &back {
+            prop_assert!(matches!(one.part, Part::Open(..)), "{} does not open", one.number);
+            for other in back.iter().filter(|other| other.number != one.number) {
+                let finds = |one: &Back, other: &Back| one.looks_for(other.number).contains(&endpoint(other.at));
+                prop_assert!(finds(one, other) || finds(other, one), "{} and {}", one.number, other.number);
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_learnt_stays_small() {
     let epochs = [epoch(4, 1..=3)];
@@ -220,7 +322,8 @@ fn what_is_learnt_stays_small() {
         one.take(machine(2), Some(endpoint(source)), given).expect("a voter");
     }
     let kept = |seen: &Sightings| seen.iter().map(|(of, at)| (of.0[0], at.len())).collect::<Vec<_>>();
-    assert_eq!((kept(&one.heard), kept(&one.hearsay)), (vec![(2, MOST_ENDPOINTS)], vec![(3, MOST_ENDPOINTS)]));
+    let Whereabouts { heard, hearsay } = &one.whereabouts;
+    assert_eq!((kept(heard), kept(hearsay)), (vec![(2, MOST_ENDPOINTS)], vec![(3, MOST_ENDPOINTS)]));
 }
 
 /// Proves: D11 K7

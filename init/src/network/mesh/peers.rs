@@ -12,12 +12,13 @@ use keys::endpoint::Endpoint;
 use mesh::kernel::{KernelState, PeerChange, Route, UplinkRoute, Way};
 use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
-use model::{Ipv4Prefix, MachineId, VpnPubKey};
+use model::{Ipv4Prefix, MachineId, VPN_PORT, VpnPubKey};
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use unlock::whereabouts::Whereabouts;
 
 use super::echoes::Echoes;
 use super::roll::Roll;
@@ -48,6 +49,9 @@ struct Heard {
     known: Known,
     /// Changes since the mesh asked last.
     fresh: BTreeMap<MachineId, Option<Peer>>,
+    /// Addresses at which voters were heard of in this boot, without which those that moved would not find one another; each until
+    /// something newer is told of the machine.
+    sighted: BTreeMap<MachineId, Vec<Ipv4Addr>>,
 }
 
 impl Told {
@@ -94,9 +98,26 @@ impl Told {
     pub(crate) fn take(&self, news: News) {
         let mut heard = lock::even_if_poisoned(&self.0.peers);
         let fresh = heard.known.take(news);
+        heard.sighted.retain(|machine, _| !fresh.contains_key(machine));
         if !fresh.is_empty() {
             heard.fresh.extend(fresh);
             self.0.news.notify_one();
+        }
+    }
+
+    /// Takes where voters were heard of in this boot.
+    fn sight(&self, whereabouts: &Whereabouts) {
+        let mut heard = lock::even_if_poisoned(&self.0.peers);
+        let Heard { known, fresh, sighted } = &mut *heard;
+        for machine in whereabouts.machines() {
+            let addresses: Vec<_> = whereabouts.of(machine).iter().filter_map(address).map(|at| *at.ip()).collect();
+            if sighted.get(&machine) != Some(&addresses)
+                && let Some(peer) = known.peers().get(&machine)
+            {
+                sighted.insert(machine, addresses);
+                fresh.insert(machine, Some(peer.clone()));
+                self.0.news.notify_one();
+            }
         }
     }
 
@@ -105,42 +126,56 @@ impl Told {
         let mut heard = lock::even_if_poisoned(&self.0.peers);
         heard.known.version()?;
         heard.fresh.clear();
-        Some(heard.known.peers().iter().map(|(id, peer)| (*id, in_the_mesh(peer))).collect())
+        let Heard { known, sighted, .. } = &*heard;
+        Some(known.peers().iter().map(|(id, peer)| (*id, in_the_mesh(peer, sighted.get(id)))).collect())
     }
 
     /// Waits for changes, and gives all since the last call.
     async fn changed(&self) -> BTreeMap<MachineId, Option<mesh::peer::Peer>> {
         self.0.news.notified().await;
-        let fresh = std::mem::take(&mut lock::even_if_poisoned(&self.0.peers).fresh);
-        fresh.into_iter().map(|(id, peer)| (id, peer.as_ref().map(in_the_mesh))).collect()
+        let mut heard = lock::even_if_poisoned(&self.0.peers);
+        let Heard { fresh, sighted, .. } = &mut *heard;
+        let in_the_mesh = |id: &MachineId, peer: &Peer| in_the_mesh(peer, sighted.get(id));
+        std::mem::take(fresh).into_iter().map(|(id, peer)| (id, peer.map(|peer| in_the_mesh(&id, &peer)))).collect()
     }
 }
 
-/// A peer as WireGuard needs it: by addresses of IPv4, the only ones that uplinks have.
-fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
-    let address = |endpoint: &Endpoint| match endpoint.address()? {
+/// A peer as WireGuard needs it: by addresses of IPv4, the only ones that uplinks have; first where it was sighted.
+fn in_the_mesh(peer: &Peer, sighted: Option<&Vec<Ipv4Addr>>) -> mesh::peer::Peer {
+    let sighted = sighted.into_iter().flatten().map(|ip| SocketAddrV4::new(*ip, VPN_PORT));
+    let mut endpoints: Vec<_> = sighted.collect();
+    for told in peer.endpoints.iter().filter_map(address) {
+        if !endpoints.contains(&told) {
+            endpoints.push(told);
+        }
+    }
+    mesh::peer::Peer { key: peer.vpn_key, vpn_ip: peer.vpn_ip, pods: peer.pods, endpoints }
+}
+
+fn address(endpoint: &Endpoint) -> Option<SocketAddrV4> {
+    match endpoint.address()? {
         SocketAddr::V4(address) => Some(address),
         SocketAddr::V6(_) => None,
-    };
-    mesh::peer::Peer {
-        key: peer.vpn_key,
-        vpn_ip: peer.vpn_ip,
-        pods: peer.pods,
-        endpoints: peer.endpoints.iter().filter_map(address).collect(),
     }
 }
 
-/// Follows what is told; a task for good. Before anything is, it changes nothing. After a standstill sessions are dropped, unless
-/// the kernel has done that by itself.
+/// Follows what is told, and where voters are sighted; a task for good. Before anything is told, it changes nothing. After a standstill
+/// sessions are dropped, unless the kernel has done that by itself.
 ///
 /// # Errors
 /// [`Error`] names what the kernel refused.
-pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill) -> Result<(), Error> {
+pub(crate) async fn keep(
+    mesh: Mesh,
+    told: Told,
+    mut sighted: watch::Receiver<Whereabouts>,
+    mut standstill: NextStandstill,
+) -> Result<(), Error> {
     let echoes = Echoes::open(mesh.vpn_ip).map_err(Error::Echoes)?;
     let mut carriers = mesh.network.carriers();
     let mut effects = Vec::new();
     let kernel_is_told = randomness::kernel_is_told();
     let mut event = loop {
+        told.sight(&sighted.borrow_and_update());
         match told.all() {
             Some(all) => break Event::Peers(all),
             None => drop(told.changed().await),
@@ -163,6 +198,10 @@ pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill)
         }
         event = tokio::select! {
             changed = told.changed() => Event::Changed(changed),
+            Ok(()) = sighted.changed() => {
+                told.sight(&sighted.borrow_and_update());
+                Event::Tick
+            }
             changed = carriers.changed() => {
                 changed.expect("the network has the sender");
                 Event::LinksChanged
@@ -345,8 +384,11 @@ mod tests {
 
     const VERSION: StateVersion = StateVersion { recoveries: 0, revision: 7 };
 
+    fn endpoint(text: &str) -> Endpoint {
+        Endpoint::read(text).expect("an endpoint")
+    }
+
     fn peer(n: u8) -> Peer {
-        let endpoint = |text: &str| Endpoint::read(text).expect("an endpoint");
         Peer {
             machine: MachineId([n; 16]),
             vpn_key: VpnPubKey([n; 32]),
@@ -388,9 +430,32 @@ mod tests {
         assert_eq!(told.all().expect("it was told").len(), 1, "a mesh that begins again hears all");
     }
 
+    /// Proves: K6 M6
+    #[tokio::test]
+    async fn voters_are_tried_where_they_were_sighted_until_news_of_them() {
+        let told = Told::default();
+        told.take(whole(&[1, 2]));
+        told.changed().await;
+        let at = |ip: &str| ip.parse::<SocketAddrV4>().expect("an address");
+        let moved = MachineId([1; 16]);
+        let heard = [(moved, vec![endpoint("198.51.100.7:7836"), endpoint("192.0.2.9:7836")])].into();
+        told.sight(&Whereabouts { heard, ..Whereabouts::default() });
+        let changed = told.changed().await;
+        let places = changed[&moved].clone().map(|peer| peer.endpoints);
+        assert_eq!(places, Some(vec![at("198.51.100.7:7838"), at("192.0.2.9:7838")]), "each once");
+        assert_eq!(changed.len(), 1);
+        let tried = |told: &Told| told.all().expect("it was told")[&moved].endpoints.clone();
+        assert_eq!(tried(&told)[0], at("198.51.100.7:7838"), "a mesh that begins again, too");
+        let version = StateVersion { revision: 8, ..VERSION };
+        let mut anew = peer(1);
+        anew.endpoints = vec![endpoint("198.51.100.8:7838")];
+        told.take(News::Changed { since: VERSION, version, peers: [(moved, Some(anew))].into() });
+        assert_eq!(tried(&told), [at("198.51.100.8:7838")], "what the records say is newer");
+    }
+
     #[test]
     fn the_kernel_is_told_addresses_and_no_names() {
-        assert_eq!(in_the_mesh(&peer(1)).endpoints, ["192.0.2.9:7838".parse().expect("an address")]);
+        assert_eq!(in_the_mesh(&peer(1), None).endpoints, ["192.0.2.9:7838".parse().expect("an address")]);
     }
 
     /// Proves: M7 M9
