@@ -118,9 +118,7 @@ impl Own {
             return member::OwnRecords::Kept { desired: None, peers: None }; // peers that are kept say that there were records
         }
         told.take(state.news(told.version()));
-        // A machine that has not looked at etcd's members would call itself a node.
-        let looked = !state.members().voters.is_empty();
-        let desired = looked.then(|| state.desired(&self.machine)).flatten().map(Box::new);
+        let desired = state.desired(&self.machine).ok().map(Box::new);
         member::OwnRecords::Kept { desired, peers: told.version() }
     }
 }
@@ -414,13 +412,15 @@ mod tests {
         assert_eq!(owners().await, Ok(Some(vec![1])));
         records.seen.send_modify(|seen| change(seen, &[1, 2], 3));
         assert_eq!(owners().await, Ok(Some(vec![1, 2])));
-        let members = |voters: &[u8]| {
-            records.seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(fixture::members(voters)));
+        let moves = |seen: &mut Seen| {
+            let put = Change::Put(fixture::put(&fixture::machine(9, Standing::Member), 4));
+            seen.view.as_mut().expect("it was read").take([put], 4).expect("our own");
         };
-        members(&[]);
-        assert_eq!(owners().await, Ok(None), "without a look at etcd's members it would call itself a node");
-        members(&[9]);
-        records.seen.send_modify(|seen| change(seen, &[2], 4));
+        records.seen.send_modify(moves);
+        assert_eq!(owners().await, Ok(None), "by a look before that it might call itself a node");
+        let look = fixture::look(4);
+        records.seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(fixture::members(&[9]), look));
+        records.seen.send_modify(|seen| change(seen, &[2], 5));
         assert_eq!(owners().await, Ok(Some(vec![2])));
         records.seen.send_modify(|seen| seen.lost = Some(clock::unix_millis()));
         assert_eq!(owners().await, Err("lost"));

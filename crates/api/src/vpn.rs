@@ -270,6 +270,7 @@ mod tests {
         let assignment = Assignment::new(Ipv4Addr::new(10, 118, 0, 1), ClusterRole::Node, [].into(), None);
         Box::new(Desired {
             at: Some(NEW),
+            look: None,
             standing: Standing::Member,
             assignment: assignment.expect("they fit"),
             prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },

@@ -10,7 +10,7 @@ use std::time::Duration;
 use cluster::View;
 use cluster::desired::Desired;
 use cluster::key::Key;
-use cluster::members::{Members, Voter};
+use cluster::members::{Look, Members, Voter};
 use cluster::record::{Endpoints, Machine};
 use cluster::state::{Change, KeyValue};
 use model::{ClusterRole, MachineId, NodeName, VPN_PREFIX};
@@ -26,9 +26,9 @@ const LIMIT: Duration = Duration::from_millis(10);
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut view = View::read((1..=MACHINES).map(|n| put(&machine(n, 1), u64::from(n))).chain([cluster()]), 2000)?;
     let voters = (1..=COORDINATORS).map(|n| (cast::id(n), Voter::Live)).collect();
-    view.see(Members { voters, ..Members::default() });
+    view.see(Members { voters, ..Members::default() }, Look { revision: 2000 + u64::from(ROUNDS), applied: 1 });
     let ids: Vec<MachineId> = (1..=MACHINES).map(cast::id).collect();
-    let desired = |view: &View, id: &MachineId| view.state().desired(id).ok_or("each machine belongs");
+    let desired = |view: &View, id: &MachineId| view.state().desired(id);
     let mut told: BTreeMap<MachineId, Desired> =
         ids.iter().map(|id| Ok((*id, desired(&view, id)?))).collect::<Result<_, Box<dyn Error>>>()?;
     let mut took = Vec::new();

@@ -8,8 +8,9 @@
 //!                       Prefix vpn_prefix = 5; Prefix pods_prefix = 6; Prefix services_prefix = 7;
 //!                       repeated Coordinator coordinators = 8; uint32 etcd = 9; repeated Member members = 10;
 //!                       optional Share stands = 11; optional Share next = 12; repeated Owner owners = 13; uint32 level = 14;
-//!                       uint32 cold_start = 15; }
+//!                       uint32 cold_start = 15; optional Look look = 16; }
 //! message StateVersion { uint64 recoveries = 1; uint64 revision = 2; }
+//! message Look        { uint64 revision = 1; uint64 applied = 2; }
 //! message Coordinator { bytes machine_id = 1; string name = 2; fixed32 vpn_ip = 3; bool votes = 4; bool control_plane = 5; }
 //! message Member      { string name = 1; fixed32 vpn_ip = 2; }
 //! message Share       { Epoch epoch = 1; optional uint32 stands = 2; bytes disk_uuid = 3; uint32 key_generation = 4; bool rotating = 5; }
@@ -29,7 +30,7 @@ use model::{
 use prost::Message as _;
 
 use crate::epochs::{self, Due, Holding, is_needed};
-use crate::members::{MOST_COORDINATORS, MOST_LEARNERS};
+use crate::members::{Look, MOST_COORDINATORS, MOST_LEARNERS};
 use crate::record::{
     self, BadRecord, EPOCH, EpochWire, Generations, OWNER, Owner, OwnerWire, Standing, known, prefix, read_owners,
     sized,
@@ -48,6 +49,8 @@ const VERSION: u32 = 1;
 pub struct Desired {
     /// Version of the state that says so; none on a machine that created the cluster, and was told nothing yet.
     pub at: Option<StateVersion>,
+    /// Look at etcd's members that says so; none on a machine that was told nothing but the answer which let it in.
+    pub look: Option<Look>,
     /// How far the machine belongs to the cluster; never [`Standing::Removed`].
     pub standing: Standing,
     /// VPN address, pod prefix and roles. The cluster role is Coordinator until etcd has let go of the machine, and the others can open
@@ -105,10 +108,36 @@ pub struct Shares {
     pub next: Option<Holding>,
 }
 
+/// Why a machine is not told what it is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DesiredError {
+    /// The machine's record does not belong, or the cluster is not created.
+    #[error("this machine is no member of the cluster")]
+    NoMember,
+    /// Until the next look at etcd's members: see [`State::look_at`].
+    #[error("etcd's members were not looked at since this machine's record was written")]
+    OldLook,
+}
+
 impl State {
-    /// Desired state of a machine; none where its record does not belong, or the cluster is not created.
+    /// Desired state of a machine.
+    ///
+    /// # Errors
+    /// [`DesiredError`].
+    pub fn desired(&self, id: &MachineId) -> Result<Desired, DesiredError> {
+        let desired = self.derived(id).ok_or(DesiredError::NoMember)?;
+        let look = Some(self.look_at(id).ok_or(DesiredError::OldLook)?);
+        Ok(Desired { look, ..desired })
+    }
+
+    /// Desired state of a machine that is being let in: of a node, whatever it is to be; none where its record does not belong.
     #[must_use]
-    pub fn desired(&self, id: &MachineId) -> Option<Desired> {
+    pub fn desired_of_newcomer(&self, id: &MachineId) -> Option<Desired> {
+        self.derived(id).map(Desired::as_node)
+    }
+
+    /// Desired state by the last look at the members, however old.
+    fn derived(&self, id: &MachineId) -> Option<Desired> {
         let cluster = self.cluster()?;
         let machine = self.machine(id).filter(|machine| machine.belongs())?;
         let members = self.members();
@@ -133,6 +162,7 @@ impl State {
         };
         Some(Desired {
             at: Some(self.state_version()),
+            look: None,
             standing: machine.standing,
             assignment: Assignment::new(machine.vpn_ip, role, kubernetes, machine.pods).ok()?,
             prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: SERVICE_PREFIX },
@@ -161,8 +191,19 @@ impl Desired {
     /// Whether it says the same, of whichever version.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
-        let Self { at: _, standing, assignment, prefixes, coordinators, etcd, shares, owners, level, cold_start } =
-            self;
+        let Self {
+            at: _,
+            look: _,
+            standing,
+            assignment,
+            prefixes,
+            coordinators,
+            etcd,
+            shares,
+            owners,
+            level,
+            cold_start,
+        } = self;
         (standing, assignment, prefixes, etcd) == (&other.standing, &other.assignment, &other.prefixes, &other.etcd)
             && (coordinators, shares, owners) == (&other.coordinators, &other.shares, &other.owners)
             && (level, cold_start) == (&other.level, &other.cold_start)
@@ -178,6 +219,15 @@ impl Desired {
     #[must_use]
     pub fn is_behind(&self, known: Option<StateVersion>) -> bool {
         self.at < known
+    }
+
+    /// Whether it says something else of the machine's part in etcd than `known`, by an older look at the members: then another
+    /// coordinator is asked. A recovery begins another log.
+    #[must_use]
+    pub fn looked_before(&self, known: &Self) -> bool {
+        let recoveries = |desired: &Self| desired.at.map_or(0, |at| at.recoveries);
+        let part = |desired: &Self| (desired.assignment.role(), desired.etcd.clone());
+        recoveries(self) == recoveries(known) && self.look < known.look && part(self) != part(known)
     }
 
     /// The bytes that are told and kept.
@@ -208,6 +258,7 @@ impl Desired {
             owners: self.owners.iter().map(Owner::to_wire).collect(),
             level: numbers::level::number(self.level),
             cold_start: numbers::cold_start::number(self.cold_start),
+            look: self.look.map(|Look { revision, applied }| LookWire { revision, applied }),
         };
         wire.encode_to_vec()
     }
@@ -224,6 +275,7 @@ impl Desired {
         }
         let desired = Self {
             at: wire.at.as_ref().map(|at| StateVersion { recoveries: at.recoveries, revision: at.revision }),
+            look: wire.look.as_ref().map(|look| Look { revision: look.revision, applied: look.applied }),
             standing,
             assignment: assignment::decode(&wire.assignment)?,
             prefixes: Prefixes {
@@ -340,6 +392,13 @@ formats::strict_message! {
 }
 
 formats::strict_message! {
+    struct LookWire, LOOK = "Look" {
+        1 required u64 revision;
+        2 required u64 applied;
+    }
+}
+
+formats::strict_message! {
     struct CoordinatorWire, COORDINATOR = "Coordinator" {
         1 required bytes machine_id;
         2 required text name;
@@ -383,6 +442,7 @@ formats::strict_message! {
         13 repeated message(OwnerWire, OWNER) owners;
         14 required u32 level;
         15 required u32 cold_start;
+        16 optional message(LookWire, LOOK) look;
     }
 }
 

@@ -27,7 +27,7 @@
 //! - No change of etcd's members loses quorum: `no_step_loses_quorum_and_all_steps_come_to_an_end`
 //! - A machine votes in etcd only once it holds a share of the epoch that stands: `who_votes_next_holds_a_share_first`
 //! - A machine is told that it is no coordinator, and etcd to refuse its certificate, only when its record says so and
-//!   etcd has let go of it: `crates/cluster/tests/decide/office.rs`
+//!   etcd has let go of it: `crates/cluster/tests/decide/role.rs`
 //! - A directory's version rises whenever it changes: `crates/cluster/src/directory.rs`
 
 pub mod decide;

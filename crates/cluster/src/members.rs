@@ -25,6 +25,16 @@ pub struct Members {
     pub learners: BTreeMap<MachineId, Learner>,
 }
 
+/// Moment of a look at the members, in the words of the etcd that listed them: whatever it had applied before is in the list. Looks at
+/// any members' etcd are in the order of their moments, as long as the cluster is not recovered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Look {
+    /// Newest revision of the records that was applied.
+    pub revision: u64,
+    /// Newest entry of etcd's log that was applied: members change without a revision.
+    pub applied: u64,
+}
+
 /// Health of a voter, as it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voter {

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
 
 use crate::key::{BadKey, Key};
-use crate::members::Members;
+use crate::members::{Look, Members};
 use crate::record::{BadRecord, Changes, Cluster, ColdStartEpochs, HolderRecord, Machine, TicketRecord};
 
 /// A key with its value, as etcd gives it.
@@ -121,6 +121,7 @@ pub struct State {
     written: BTreeSet<(u64, MachineId)>,
     written_in: BTreeMap<MachineId, u64>,
     members: Members,
+    look: Option<Look>,
 }
 
 /// A value that was read. `None` is a key that was deleted.
@@ -161,9 +162,9 @@ impl State {
         Ok(())
     }
 
-    /// Takes what is seen of etcd's members; they are not in its keys.
-    pub fn see(&mut self, members: Members) {
-        self.members = members;
+    /// Takes what a look at etcd's members shows; they are not in its keys.
+    pub fn see(&mut self, members: Members, look: Look) {
+        (self.members, self.look) = (members, Some(look));
     }
 
     fn take(&mut self, value: Read, revision: u64) {
@@ -235,6 +236,21 @@ impl State {
     #[must_use]
     pub const fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// Moment of the last look at etcd's members; none before the first.
+    #[must_use]
+    pub const fn look(&self) -> Option<Look> {
+        self.look
+    }
+
+    /// Moment of the last look at etcd's members, if that shows what became of a machine: of one that ever coordinated, the look is
+    /// younger than the record. An older one may show a member that has left since, or none where there is one by now.
+    #[must_use]
+    pub fn look_at(&self, id: &MachineId) -> Option<Look> {
+        let changes = self.machine(id).is_some_and(Machine::has_coordinated);
+        let written = self.written_in.get(id).copied().filter(|_| changes);
+        self.look.filter(|look| Some(look.revision) >= written)
     }
 
     /// Machines that are to coordinate: etcd's members follow.

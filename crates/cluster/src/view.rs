@@ -1,7 +1,7 @@
 //! View of etcd that a coordinator has: the state, and the revision that it is of. Read once, then kept up by what a watch
 //! tells; when that has lost something, read again. It may be old: whoever decides over it has etcd say whether it still holds.
 
-use crate::members::Members;
+use crate::members::{Look, Members};
 use crate::state::{BadState, Change, KeyValue, State};
 
 /// A state with its revision.
@@ -32,9 +32,9 @@ impl View {
         Ok(())
     }
 
-    /// Takes what is seen of etcd's members.
-    pub fn see(&mut self, members: Members) {
-        self.state.see(members);
+    /// Takes what a look at etcd's members shows.
+    pub fn see(&mut self, members: Members, look: Look) {
+        self.state.see(members, look);
     }
 
     /// The state that is decided over.

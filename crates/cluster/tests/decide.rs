@@ -2,7 +2,7 @@
 
 use cluster::denied::Denied;
 use cluster::key::Key;
-use cluster::members::{Members, Voter};
+use cluster::members::{Look, Members, Voter};
 use cluster::peer::Peer;
 use cluster::peers::News;
 use cluster::record::{Generations, Machine, Release, Standing, UnixSeconds};
@@ -23,12 +23,12 @@ mod cold_start;
 mod guards;
 #[path = "decide/observed.rs"]
 mod observed;
-#[path = "decide/office.rs"]
-mod office;
 #[path = "decide/properties.rs"]
 mod properties;
 #[path = "decide/refused.rs"]
 mod refused;
+#[path = "decide/role.rs"]
+mod role;
 
 /// A cluster, its etcd, and the time.
 struct Scene {
@@ -56,8 +56,12 @@ impl Scene {
 
     fn state(&self) -> State {
         let mut state = self.kept.clone();
-        state.see(self.members.clone());
+        state.see(self.members.clone(), self.look());
         state
+    }
+
+    fn look(&self) -> Look {
+        Look { revision: self.etcd.revision(), applied: 0 }
     }
 
     fn decide(&self, request: &Request) -> Result<Txn, Denied> {
@@ -616,7 +620,9 @@ proptest! {
         }
         kept.apply(scene.etcd.watch(seen, scene.etcd.revision()).expect("nothing is compacted")).expect("ours");
         let mut anew = State::read(scene.etcd.pairs()).expect("our own");
-        anew.see(scene.members.clone());
+        for state in [&mut kept, &mut anew] {
+            state.see(scene.members.clone(), scene.look());
+        }
         prop_assert_eq!(kept.state_version(), anew.state_version());
         prop_assert_eq!(kept, anew);
     }

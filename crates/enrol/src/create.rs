@@ -254,6 +254,7 @@ fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
     };
     Desired {
         at: None,
+        look: None,
         standing: Standing::Member,
         assignment,
         prefixes,

@@ -160,6 +160,7 @@ impl Store {
         let assignment = Assignment::new(vpn_ip, self.role, [].into(), None);
         let desired = Desired {
             at: Some(StateVersion::default()),
+            look: None,
             standing: Standing::Admitted,
             assignment: assignment.expect("they fit"),
             prefixes: Prefixes::of(VPN_PREFIX),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use cluster::members::{Learner, Members, Step, Voter};
+use cluster::members::{Learner, Look, Members, Step, Voter};
 use model::{MachineId, etcd_peer_url};
 
 use crate::BadAnswer;
@@ -40,6 +40,8 @@ pub struct Health {
     pub log: u64,
     /// How far it has applied that.
     pub applied: u64,
+    /// Newest revision of its records.
+    pub revision: u64,
     /// Whether it votes; a learner answers nothing but this question.
     pub votes: bool,
 }
@@ -49,6 +51,12 @@ impl Health {
     #[must_use]
     pub fn leads(&self) -> bool {
         self.leader == Some(self.id)
+    }
+
+    /// Moment of a look at the members, if they were listed behind this report.
+    #[must_use]
+    pub const fn look(&self) -> Look {
+        Look { revision: self.revision, applied: self.applied }
     }
 }
 
@@ -93,10 +101,11 @@ pub fn listed(answer: &MemberListResponse) -> Result<Vec<Member>, BadAnswer> {
 /// # Errors
 /// [`BadAnswer`] without a header.
 pub fn health(answer: &StatusResponse) -> Result<Health, BadAnswer> {
-    let id = answer.header.as_ref().ok_or(BadAnswer::Missing("header"))?.member_id;
+    let header = answer.header.as_ref().ok_or(BadAnswer::Missing("header"))?;
     let leader = (answer.leader != 0).then_some(answer.leader);
     let (log, applied) = (answer.raft_index, answer.raft_applied_index);
-    Ok(Health { id, leader, log, applied, votes: !answer.is_learner })
+    let revision = u64::try_from(header.revision).map_err(|_negative| BadAnswer::Missing("revision"))?;
+    Ok(Health { id: header.member_id, leader, log, applied, revision, votes: !answer.is_learner })
 }
 
 /// The members by machine, as decisions are made over them: `own` is what the asked one says of itself, `others` what the
@@ -172,7 +181,7 @@ mod tests {
     }
 
     fn says(n: u8, leader: Option<u64>, applied: u64) -> Health {
-        Health { id: u64::from(n) * 100, leader, log: applied, applied, votes: true }
+        Health { id: u64::from(n) * 100, leader, log: applied, applied, revision: 1, votes: true }
     }
 
     fn machines() -> BTreeMap<Ipv4Addr, MachineId> {
@@ -247,10 +256,14 @@ mod tests {
     #[test]
     fn an_answer_without_a_header_says_nothing_of_anybody() {
         assert_eq!(health(&StatusResponse::default()), Err(BadAnswer::Missing("header")));
-        let header = Some(ResponseHeader { member_id: 100, ..ResponseHeader::default() });
+        let header = Some(ResponseHeader { member_id: 100, revision: 5, ..ResponseHeader::default() });
         let said = health(&StatusResponse { header, raft_index: 7, ..StatusResponse::default() });
-        assert_eq!(said, Ok(Health { id: 100, leader: None, log: 7, applied: 0, votes: true }));
+        assert_eq!(said, Ok(Health { id: 100, leader: None, log: 7, applied: 0, revision: 5, votes: true }));
         let led = StatusResponse { header, leader: 200, raft_applied_index: 6, is_learner: true, ..Default::default() };
-        assert_eq!(health(&led), Ok(Health { id: 100, leader: Some(200), log: 0, applied: 6, votes: false }));
+        assert_eq!(
+            health(&led),
+            Ok(Health { id: 100, leader: Some(200), log: 0, applied: 6, revision: 5, votes: false })
+        );
+        assert_eq!(said.map(|health| health.look()), Ok(Look { revision: 5, applied: 0 }));
     }
 }

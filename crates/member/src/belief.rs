@@ -19,6 +19,9 @@ pub enum Disbelief {
     /// The version lies further ahead than a cluster comes while a machine is away.
     #[error("says what no cluster comes to while a machine is away")]
     Jump,
+    /// The coordinator has looked at etcd's members before the one that told the machine its part.
+    #[error("has an older look at etcd's members than this machine was told of")]
+    OldLook,
 }
 
 /// Desired state that a member goes by, and what it judges others by.
@@ -71,6 +74,24 @@ impl Belief {
         {
             self.doubt(by, others);
             return Err(Disbelief::Jump);
+        }
+        Ok(())
+    }
+
+    /// Judges desired state that `by` tells, one of `others`.
+    ///
+    /// # Errors
+    /// [`Disbelief`]: the word is not taken.
+    pub(crate) fn judge_desired(
+        &mut self,
+        by: MachineId,
+        desired: &Desired,
+        others: &BTreeSet<MachineId>,
+    ) -> Result<(), Disbelief> {
+        self.judge(by, desired.at, others)?;
+        if !self.anew && desired.looked_before(&self.desired) {
+            self.doubt(by, others);
+            return Err(Disbelief::OldLook);
         }
         Ok(())
     }

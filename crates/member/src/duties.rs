@@ -208,7 +208,7 @@ mod tests {
     use model::ClusterRole::Coordinator;
 
     use super::*;
-    use crate::fixture::{World, desired, id, ids, view};
+    use crate::fixture::{World, desired, id, ids, look, view};
     use crate::{Event, OwnRecords, Part};
 
     fn at(host: u8) -> Vec<Endpoint> {
@@ -222,10 +222,9 @@ mod tests {
     /// The same, with these voters and learners in etcd.
     fn with_members(revision: u64, coordinators: &[u8], voters: &[u8], learners: &[u8]) -> View {
         let mut view = records(revision, coordinators);
-        view.see(Members {
-            voters: voters.iter().map(|n| (id(*n), Voter::Live)).collect(),
-            learners: learners.iter().map(|n| (id(*n), Learner::Ready)).collect(),
-        });
+        let voters = voters.iter().map(|n| (id(*n), Voter::Live)).collect();
+        let learners = learners.iter().map(|n| (id(*n), Learner::Ready)).collect();
+        view.see(Members { voters, learners }, look(revision));
         view
     }
 

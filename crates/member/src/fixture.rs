@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
 use cluster::epochs::Holding;
 use cluster::key::Key;
-use cluster::members::{Members, Voter};
+use cluster::members::{Look, Members, Voter};
 use cluster::record::{Changes, ColdStartEpochs, Generations, Machine, Standing};
 use cluster::state::{KeyValue, StateVersion};
 use cluster::{View, Word};
@@ -42,6 +42,11 @@ pub(crate) const fn version(revision: u64) -> Option<StateVersion> {
     Some(StateVersion { recoveries: 0, revision })
 }
 
+/// Look at etcd's members behind a revision.
+pub(crate) const fn look(revision: u64) -> Look {
+    Look { revision, applied: revision }
+}
+
 /// Desired state of machine 1 as of a revision, in a cluster of these coordinators.
 pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> Desired {
     let coordinator = |n: &u8| {
@@ -50,6 +55,7 @@ pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> 
     };
     Desired {
         at: version(revision),
+        look: Some(look(revision)),
         standing: Standing::Member,
         assignment: Assignment::new(vpn_ip(1), role, [].into(), None).expect("they fit"),
         prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },
@@ -91,7 +97,7 @@ pub(crate) fn view(revision: u64, coordinators: &[u8], epochs: &ColdStartEpochs,
     ];
     let mut view = View::read(records.into_iter().chain(machines), revision).expect("our own");
     let voters = coordinators.iter().map(|n| (id(*n), Voter::Live)).collect();
-    view.see(Members { voters, ..Members::default() });
+    view.see(Members { voters, ..Members::default() }, look(revision));
     view
 }
 

@@ -217,7 +217,7 @@ impl Life {
             let text = "other coordinators have a leader: the recovery that was noted in an earlier boot is not done";
             self.report(Part::Role, Some(text.to_owned()), out);
         }
-        if let Err(why) = self.belief.judge(by, desired.at, &self.others()) {
+        if let Err(why) = self.belief.judge_desired(by, &desired, &self.others()) {
             return self.leave(by, why.to_string(), now, out);
         }
         if !self.is_doubtful(&desired) {

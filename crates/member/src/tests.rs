@@ -9,7 +9,7 @@ use cluster::state::StateVersion;
 use model::ClusterRole::{Coordinator, Node};
 use proptest::prelude::*;
 
-use crate::fixture::{World, desired, ids, learner, member, version};
+use crate::fixture::{World, desired, ids, learner, look, member, version};
 use crate::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part};
 
 /// The same word by each of these coordinators.
@@ -170,6 +170,19 @@ fn a_lower_version_is_refused_and_its_teller_left() {
     }
     world.handle(Event::Told { by, word: Word::Desired(learner(10, &[2]).into()) }).settle();
     assert_eq!(world.kept, learner(10, &[2]), "an equal version is taken");
+}
+
+/// A learner that votes by now keeps what it has acknowledged. Proves: S14
+#[test]
+fn an_older_look_at_members_makes_no_learner_of_a_voter() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    let old = Desired { look: Some(look(9)), ..learner(11, &[2, 3]) };
+    world.hears(&all_say(&[2], &old)).pass(20).hears(&all_say(&[2], &old));
+    assert!(!world.past().contains(&Effect::PutEtcdAside));
+    assert_eq!((world.begun, &world.kept.etcd), (true, &EtcdPart::Voter));
+    world.hears(&all_say(&[2], &learner(11, &[2, 3])));
+    assert!(world.past().contains(&Effect::PutEtcdAside), "by a younger one");
 }
 
 /// A machine that one coordinator has told of a far future, or that was off through two recoveries. Proves: K6

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use cluster::key::Key;
-use cluster::members::{Learner, MOST_LEARNERS, Members, Step, Voter, quorum};
+use cluster::members::{Learner, Look, MOST_LEARNERS, Members, Step, Voter, quorum};
 use cluster::state::{Change, KeyValue};
 use cluster::txn::{Condition, MOST_COMPARES, Outcome, Txn};
 use model::MachineId;
@@ -21,6 +21,8 @@ pub struct Etcd {
     members: BTreeMap<MachineId, Member>,
     /// Members that were ever added.
     added: u64,
+    /// Transactions and changes of members that were ever committed.
+    applied: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -104,7 +106,7 @@ impl Etcd {
             return Ok(Outcome::Differs { version });
         }
         if txn.writes() {
-            self.revision += 1;
+            (self.revision, self.applied) = (self.revision + 1, self.applied + 1);
             let mut changes = Vec::new();
             for (key, value) in &txn.puts {
                 let pair = KeyValue { key: key.bytes(), value: value.clone(), mod_revision: self.revision };
@@ -204,6 +206,12 @@ impl Etcd {
         seen
     }
 
+    /// Moment of a look at the members now.
+    #[must_use]
+    pub const fn look(&self) -> Look {
+        Look { revision: self.revision, applied: self.applied }
+    }
+
     /// Changes its members, by the rules of `--strict-reconfig-check`.
     ///
     /// # Errors
@@ -216,7 +224,9 @@ impl Etcd {
             Step::Add(id) => self.add(id),
             Step::Promote(id) => self.promote(id),
             Step::Remove(id) => self.remove(id),
-        }
+        }?;
+        self.applied += 1;
+        Ok(())
     }
 
     /// This voter goes on alone, with all that was committed: the others are taken out, and stop as soon as they hear of it
@@ -227,6 +237,7 @@ impl Etcd {
     pub fn go_on_alone(&mut self, id: MachineId) -> Result<(), Refused> {
         let member = self.members.get(&id).filter(|member| member.votes && member.up).ok_or(Refused::NoSuchMember)?;
         self.members = [(id, *member)].into();
+        self.applied += 1;
         Ok(())
     }
 

@@ -314,6 +314,7 @@ impl World {
         let first = self.machines.get_mut(&1).expect("it is the first");
         first.disk.desired = Some(Desired {
             at: None,
+            look: None,
             standing: Standing::Member,
             assignment,
             prefixes,
@@ -325,7 +326,7 @@ impl World {
             cold_start: cluster.policy.cold_start,
         });
         (first.disk.keys, first.disk.etcd, first.face) = (true, Some(0), Some(Face::Coordinator));
-        first.running = Some(Running { plan: EtcdStart::New, led: true, lost: 0, looked: 0, held: None, tends: true });
+        first.running = Some(Running { plan: EtcdStart::New, led: true, lost: 0, held: None, tends: true });
         self.put(30, Event::Tends(cast::id(1)));
         self.begins(1, 0)
     }
@@ -348,9 +349,9 @@ impl World {
         for n in 2..self.plan.members + 2 {
             self.at_once(Request::Redeem(Box::new(cast::redeem(n, &ticket, &cast::body(n, &ticket)))))?;
             self.at_once(announces(n, vec![], 1))?;
-            let desired = self.store.state().desired(&cast::id(n));
+            let desired = self.store.state().desired_of_newcomer(&cast::id(n));
             let machine = self.machines.get_mut(&n).expect("it is a member");
-            machine.disk.desired = desired.map(Desired::as_node);
+            machine.disk.desired = desired;
             self.begins(n, 0)?;
         }
         Ok(())

@@ -86,6 +86,7 @@ mod tests {
         let own = kubernetes(2, ClusterRole::Coordinator, &[KubernetesRole::ControlPlane]);
         let desired = Desired {
             at: None,
+            look: None,
             standing: Standing::Member,
             assignment: own.clone(),
             prefixes: Prefixes { vpn: model::VPN_PREFIX, pods: model::POD_PREFIX, services: model::SERVICE_PREFIX },

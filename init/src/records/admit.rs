@@ -71,7 +71,7 @@ impl Records {
 /// hears first of coordinators, then of others.
 fn recorded(state: &State, id: &MachineId) -> Option<Recorded> {
     let machine = state.machine(id).filter(|machine| machine.belongs())?.clone();
-    let (cluster, desired) = (state.cluster()?.id, state.desired(id)?.as_node());
+    let (cluster, desired) = (state.cluster()?.id, state.desired_of_newcomer(id)?);
     let others = || state.machines().map(|(_, other)| other).filter(|other| other.belongs() && other.id() != *id);
     let coordinators = others().filter(|other| other.coordinates());
     let nodes = others().filter(|other| !other.coordinates());

@@ -155,7 +155,7 @@ mod tests {
         let put = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: 1 };
         let records = [put(Key::Cluster, cluster.encode()), put(Key::Machine(machine.id()), machine.encode())];
         let mut view = View::read(records, 1).expect("our own");
-        view.see(fixture::members(&[9]));
+        view.see(fixture::members(&[9]), fixture::look(1));
         let told = view.state().desired(&machine.id()).expect("it belongs");
         let kept = Desired { shares: told.shares.clone(), ..fixture::desired(9) };
         assert!(told.says_the_same(&kept), "{told:?}");

@@ -8,7 +8,7 @@ use api::UnixMillis;
 use cluster::View;
 use cluster::desired::{self, Desired, EtcdPart, Shares};
 use cluster::key::Key;
-use cluster::members::{Members, Voter};
+use cluster::members::{Look, Members, Voter};
 use cluster::record::{
     Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
 };
@@ -87,6 +87,7 @@ pub(super) fn desired(n: u8) -> Desired {
     let own = desired::Coordinator { name, vpn_ip, votes: true, control_plane: false };
     Desired {
         at: None,
+        look: None,
         standing: Standing::Member,
         assignment: Assignment::new(vpn_ip, ClusterRole::Coordinator, [].into(), None).expect("they fit"),
         prefixes: Prefixes { vpn: vpn_prefix, pods: pods_prefix, services: SERVICE_PREFIX },
@@ -121,13 +122,18 @@ pub(super) fn members(voters: &[u8]) -> Members {
     Members { voters, ..Members::default() }
 }
 
+/// Look at etcd's members behind a revision.
+pub(super) const fn look(revision: u64) -> Look {
+    Look { revision, applied: revision }
+}
+
 /// A coordinator that has seen these machines, let in one after the other; `silent` since its etcd told something last, where it tells
 /// no more.
 pub(crate) fn records(facts: &Facts, machines: &[Machine], silent: Option<Duration>) -> Records {
     let revision = u64::try_from(machines.len()).expect("a few");
     let pairs = machines.iter().zip(1..).map(|(machine, at)| put(machine, at)).chain([put_cluster(1)]);
     let mut view = View::read(pairs, revision).expect("our own");
-    view.see(members(&[9]));
+    view.see(members(&[9]), look(revision));
     let now = clock::unix();
     let authority = |kind| Authority::create(kind, UnixTime::since_unix_epoch(now)).expect("a CA");
     let authorities = Authorities {

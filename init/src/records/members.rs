@@ -46,9 +46,12 @@ impl Records {
         let machines = self.read(|view, _| view.state().at_addresses())?;
         let members = seen(&answers.listed, &answers.own, &answers.healths(), &machines);
         self.seen.send_if_modified(|seen| {
-            let Some(view) = seen.view.as_mut().filter(|view| *view.state().members() != members) else { return false };
-            view.see(members);
-            true
+            let Some(view) = &mut seen.view else { return false };
+            let (shown, state) = (view.state().members() != &members, view.state());
+            // Somebody may wait for a look that is younger than a record.
+            let was_awaited = state.look().is_none_or(|look| look.revision < state.state_version().revision);
+            view.see(members, answers.own.look());
+            shown || was_awaited
         });
         let leads = answers.own.leads();
         look.answers = Some(answers);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Word;
-use cluster::desired::Desired;
+use cluster::desired::{Desired, DesiredError};
 use cluster::peers::News;
 use cluster::record::Machine;
 use cluster::state::StateVersion;
@@ -72,7 +72,7 @@ impl NewsFor {
         if !belongs {
             return Err(NoNews::NotMember);
         }
-        if state.members().voters.is_empty() { Err(NoNews::Members) } else { Ok(()) }
+        if state.look().is_none() { Err(NoNews::Members) } else { Ok(()) }
     }
 
     /// Waits for the next news; after `ALIVE` without any they are empty.
@@ -106,7 +106,11 @@ impl NewsFor {
     fn other_desired(&mut self) -> Result<Option<Box<Desired>>, NoNews> {
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
-        let desired = state.desired(&self.machine).ok_or(NoNews::NotMember)?;
+        let desired = match state.desired(&self.machine) {
+            Ok(desired) => desired,
+            Err(DesiredError::NoMember) => return Err(NoNews::NotMember),
+            Err(DesiredError::OldLook) => return Ok(None), // the next look is under way
+        };
         if self.desired.as_ref().is_some_and(|told| told.says_the_same(&desired)) {
             return Ok(None);
         }
@@ -131,7 +135,7 @@ mod tests {
     use model::ClusterRole;
 
     use super::*;
-    use crate::records::fixture::{machine, members, put, put_cluster};
+    use crate::records::fixture::{look, machine, members, put, put_cluster};
 
     const NOTHING: Result<Word, NoNews> = Ok(Word::News(News::Nothing));
 
@@ -139,7 +143,7 @@ mod tests {
     fn seen(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
         let two = [(1, 1), (2, 2)].map(|(n, revision)| put(&machine(n, Standing::Admitted), revision));
         let mut view = View::read([put_cluster(1)].into_iter().chain(two), 2).expect("our own");
-        view.see(members(&[9]));
+        view.see(members(&[9]), look(2));
         let sender = watch::Sender::new(Seen { view: Some(view), ..Seen::default() });
         let known = known.map(|revision| StateVersion { recoveries: 0, revision });
         let news = NewsFor::begin(sender.subscribe(), machine(1, Standing::Admitted).id(), known);
@@ -158,6 +162,10 @@ mod tests {
             let view = seen.view.as_mut().expect("it was read");
             view.take([Change::Put(put(machine, revision))], revision).expect("our own");
         });
+    }
+
+    fn look_at_members(seen: &watch::Sender<Seen>, voters: &[u8], revision: u64) {
+        seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(voters), look(revision)));
     }
 
     /// Proves: M2
@@ -210,12 +218,34 @@ mod tests {
         assert_eq!(desired(&mut news).await, (ClusterRole::Node, 2));
         assert_eq!(news.next().await, NOTHING, "once");
         change(&seen, &Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) }, 3);
+        look_at_members(&seen, &[9], 3);
         assert_eq!(desired(&mut news).await, (ClusterRole::Coordinator, 3));
         assert!(matches!(news.next().await, Ok(Word::News(News::Changed { .. }))), "and then of all");
         change(&seen, &machine(2, Standing::Member), 4);
         assert!(matches!(news.next().await, Ok(Word::News(News::Changed { .. }))), "of the other alone");
-        seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(&[])));
+        let unlooked = View::read([put(&machine(1, Standing::Member), 3)], 4).expect("our own");
+        seen.send_modify(|seen| seen.view = Some(unlooked));
         assert_eq!(news.next().await, Err(NoNews::Members), "who does not know them would call it a node");
+    }
+
+    /// Proves: S5 S14
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_is_called_a_node_by_a_younger_look_alone() {
+        let (seen, mut news) = seen_and_desired(Some(2)).await;
+        let coordinator = Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) };
+        change(&seen, &coordinator, 3);
+        look_at_members(&seen, &[9], 3);
+        assert!(matches!(news.next().await, Ok(Word::Desired(_))));
+        // etcd has added the machine by now, which the look of before does not show.
+        change(&seen, &machine(1, Standing::Member), 4);
+        assert!(matches!(news.next().await, Ok(Word::News(News::Changed { .. }))), "of the others alone");
+        assert_eq!(news.next().await, NOTHING, "nothing of itself");
+        look_at_members(&seen, &[1, 9], 4);
+        let Ok(Word::Desired(desired)) = news.next().await else { panic!("it is told") };
+        assert_eq!(desired.assignment.role(), ClusterRole::Coordinator, "etcd has it");
+        look_at_members(&seen, &[9], 5);
+        let Ok(Word::Desired(desired)) = news.next().await else { panic!("it is told") };
+        assert_eq!(desired.assignment.role(), ClusterRole::Node);
     }
 
     /// Removed machines still have a valid certificate, so that the record alone ends their news.

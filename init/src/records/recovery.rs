@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn health(id: u64, leader: Option<u64>) -> Health {
-        Health { id, leader, log: 9, applied: 9, votes: true }
+        Health { id, leader, log: 9, applied: 9, revision: 9, votes: true }
     }
 
     /// Three members, of which this machine's is the first and the second one answers; nobody leads.

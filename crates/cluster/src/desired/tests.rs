@@ -11,6 +11,8 @@ use crate::fixture;
 
 const AT: StateVersion = StateVersion { recoveries: 1, revision: 1000 };
 
+const LOOK: Look = Look { revision: 1001, applied: 3000 };
+
 fn name(text: &str) -> NodeName {
     NodeName::chosen(text).expect("a name")
 }
@@ -34,6 +36,7 @@ fn good() -> Desired {
     let members = [1, 2].map(|n| (name(&format!("m{n}")), Ipv4Addr::new(10, 118, 0, n))).to_vec();
     Desired {
         at: Some(AT),
+        look: Some(LOOK),
         standing: Standing::Draining,
         assignment: Assignment::new(Ipv4Addr::new(10, 118, 0, 2), role, kubernetes, None).expect("they fit"),
         prefixes: Prefixes::of(VPN_PREFIX),
@@ -156,6 +159,7 @@ fn the_largest_desired_state_fits() {
     let share = Holding { epoch, stands: Some(u32::MAX), generations: Generations::One(u32::MAX), ..holding(1) };
     let most = Desired {
         at: Some(StateVersion { recoveries: u64::MAX, revision: u64::MAX }),
+        look: Some(Look { revision: u64::MAX, applied: u64::MAX }),
         coordinators: (0..7).map(coordinator).collect(),
         etcd: EtcdPart::Learner { members: (0..9).map(|n| (long(n), Ipv4Addr::BROADCAST)).collect() },
         shares: Shares { stands: Some(share.clone()), next: Some(share) },
@@ -178,9 +182,24 @@ fn a_state_is_behind_an_older_one_alone() {
     assert!(untold.is_behind(Some(AT)) && !untold.is_behind(None) && !good().is_behind(None));
 }
 
+/// Proves: S14
+#[test]
+fn an_older_look_says_nothing_else_of_the_part_in_etcd() {
+    let voter = Desired { etcd: EtcdPart::Voter, ..good() };
+    let older = |desired: Desired| Desired { look: Some(Look { applied: LOOK.applied - 1, ..LOOK }), ..desired };
+    let at = |recoveries| Some(StateVersion { recoveries, ..AT });
+    assert!(older(good()).looked_before(&voter), "a learner that votes by now");
+    assert!(Desired { look: None, ..good() }.looked_before(&voter));
+    assert!(older(voter.clone().as_node()).looked_before(&voter));
+    assert!(older(Desired { at: at(1), ..good() }).looked_before(&Desired { at: at(1), ..voter.clone() }));
+    assert!(!older(Desired { at: at(2), ..good() }).looked_before(&voter), "a recovery begins another log");
+    assert!(!older(Desired { shares: Shares::default(), ..good() }).looked_before(&good()), "of something else");
+    assert!(!good().looked_before(&voter) && !good().looked_before(&Desired { look: None, ..voter }), "a younger one");
+}
+
 #[test]
 fn every_field_but_the_version_is_part_of_what_it_says() {
-    let same = Desired { at: None, ..good() };
+    let same = Desired { at: None, look: None, ..good() };
     assert!(same.says_the_same(&good()));
     let others: [fn(&mut Desired); 9] = [
         |it| it.standing = Standing::Member,

@@ -316,6 +316,7 @@ fn where_nothing_is_locked_there_is_no_cold_start_key() {
     creation.machine.level = Level::Insecure;
     assert_eq!(due(&Scene::of(creation), 1), None);
     let mut nothing = State::default();
-    nothing.see(Scene::new().members);
+    let scene = Scene::new();
+    nothing.see(scene.members.clone(), scene.look());
     assert_eq!(epochs::due(&nothing, &id(1)), None, "nor where there is no cluster");
 }

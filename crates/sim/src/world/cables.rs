@@ -1,7 +1,6 @@
 //! Machines that are cut off from all others, coordinators too: what they ask reaches nobody, what they know gets old, and etcd
 //! goes on without them, or not at all. A law says how soon whoever is reached again knows what etcd holds.
 
-use cluster::members::Members;
 use cluster::record::Machine;
 use cluster::state::{Change, State, StateVersion};
 use cluster::view::View;
@@ -9,6 +8,7 @@ use model::MachineId;
 
 use super::{Cable, Event, Power, Who, World};
 use crate::cast;
+use crate::etcd::Etcd;
 use crate::laws::Broken;
 
 /// Time within which a machine that is reached hears what is new.
@@ -42,8 +42,8 @@ impl Versions {
     }
 
     /// Takes etcd's members of now.
-    pub(super) fn sees(&mut self, members: Members) {
-        self.view.see(members);
+    pub(super) fn sees(&mut self, etcd: &Etcd) {
+        self.view.see(etcd.members(), etcd.look());
     }
 
     /// The newest at that time.

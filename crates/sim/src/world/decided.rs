@@ -21,16 +21,16 @@ use crate::laws::Broken;
 impl World {
     /// A coordinator decides over what it has seen, unless it is off.
     pub(super) fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Broken> {
-        let members = self.etcd.members();
         let now = self.clock(via);
         let serves = who == Who::Coordinator || self.serves(via);
         if !self.hears_from(who, via) {
             return self.unanswered(who);
         }
-        let Some(seen) = self.coordinators.get_mut(&via).filter(|_| serves) else {
+        if !serves || !self.coordinators.contains_key(&via) {
             return self.unanswered(who); // no coordinator any more
-        };
-        seen.see(members);
+        }
+        self.looks(via);
+        let seen = &self.coordinators[&via];
         let proposal = catch_unwind(AssertUnwindSafe(|| (self.parts.decide)(&decision, seen.state(), now)));
         let how = || format!("{:?}", decision.request());
         let proposal = proposal.map_err(|_| Broken { law: "decide never panics", how: how() })?;

@@ -22,9 +22,11 @@ impl World {
         match (self.parts.watch)(&self.etcd, view.revision(), until) {
             Ok(changes) => view.take(changes, until).expect("the laws read the same"),
             Err(_) => {
-                let members = view.state().members().clone();
+                let (members, look) = (view.state().members().clone(), view.state().look());
                 *view = seen(&self.etcd);
-                view.see(members);
+                if let Some(look) = look {
+                    view.see(members, look);
+                }
             }
         }
         if view.state().state_version() != before {
@@ -41,21 +43,13 @@ impl World {
             running.tends = false;
             return Ok(());
         }
-        if running.led {
-            running.looked = self.etcd.revision();
-        }
         self.put(after, Event::Tends(id));
         if !self.leads(id) {
             return Ok(());
         }
-        let members = self.etcd.members();
-        let Some(view) = self.coordinators.get_mut(&id) else { return Ok(()) };
-        let changed = *view.state().members() != members;
-        view.see(members);
-        let (step, due) = (epochs::step(view.state()), epochs::due(view.state(), &id));
-        if changed {
-            self.has_news(id);
-        }
+        self.looks(id);
+        let state = self.coordinators[&id].state();
+        let (step, due) = (epochs::step(state), epochs::due(state, &id));
         self.put(2, Event::Hold(id));
         if due == Some(Due::Begin) {
             let decision = Decision::new(Request::BeginEpoch);
@@ -77,6 +71,19 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A coordinator looks at etcd's members.
+    pub(super) fn looks(&mut self, id: MachineId) {
+        let (members, look) = (self.etcd.members(), self.etcd.look());
+        let Some(view) = self.coordinators.get_mut(&id) else { return };
+        let state = view.state();
+        let was_awaited = state.look().is_none_or(|look| look.revision < state.state_version().revision);
+        let is_news = was_awaited || *state.members() != members;
+        view.see(members, look);
+        if is_news {
+            self.has_news(id);
+        }
     }
 
     /// Learners catch up, etcds that were started begin, and who has a leader sees that.

@@ -342,7 +342,7 @@ impl World {
             return Ok(Err(why));
         }
         let mut now = seen(&self.etcd);
-        now.see(self.etcd.members());
+        now.see(self.etcd.members(), self.etcd.look());
         law::handed_over(n, now.state().hands_over_to(&id))?;
         self.machines.get_mut(&n).expect("it lives").disk.keys = true;
         Ok(Ok(EffectOutcome::Whole))
@@ -357,7 +357,7 @@ impl World {
         if let Some(plan) = plan {
             let recovered = plan == EtcdStart::Recovered;
             let machine = self.machines.get_mut(&n).expect("it lives");
-            let running = Running { plan, led: false, lost: now, looked: 0, held: None, tends: false };
+            let running = Running { plan, led: false, lost: now, held: None, tends: false };
             machine.running = Some(running);
             if recovered {
                 self.etcd.set_up(id, true);
@@ -438,7 +438,7 @@ impl World {
         let state = view.state();
         let news = state.news(machine.known.version());
         (self.parts.hear)(&mut machine.known, news);
-        let desired = (self.parts.desire)(state, running.looked, &id);
+        let desired = (self.parts.desire)(state, &id).ok();
         let says_node = |desired: &Desired| desired.assignment.role() == ClusterRole::Node;
         machine.heard.itself |= desired.as_ref().is_some_and(says_node);
         let records = OwnRecords::Kept { desired: desired.map(Box::new), peers: machine.known.version() };
@@ -447,10 +447,10 @@ impl World {
 
     /// Lets a machine in that was told so.
     pub(super) fn joins(&mut self, n: u16) -> Result<(), Broken> {
-        let Some(desired) = self.store.state().desired(&cast::id(n)) else { return Ok(()) };
+        let Some(desired) = self.store.state().desired_of_newcomer(&cast::id(n)) else { return Ok(()) };
         let machine = self.machines.get_mut(&n).expect("it asked");
         if machine.disk.desired.is_none() {
-            machine.disk.desired = Some(desired.as_node());
+            machine.disk.desired = Some(desired);
             let boot = machine.boot;
             self.begins(n, boot)?;
         }

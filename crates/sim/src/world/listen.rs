@@ -71,10 +71,9 @@ impl World {
             return Ok(());
         }
         let teller = self.machines[&self.numbers[&by]].running.as_ref().expect("it serves");
-        let (looked, silent) = (teller.looked, if teller.led { 0 } else { now - teller.lost });
+        let silent = if teller.led { 0 } else { now - teller.lost };
         let state = self.coordinators[&by].state();
-        let refuses =
-            silent >= LAPSED || !state.machine(&id).is_some_and(Record::belongs) || state.members().voters.is_empty();
+        let refuses = silent >= LAPSED || !state.machine(&id).is_some_and(Record::belongs) || state.look().is_none();
         if refuses {
             self.put(1, Event::Left(n, number));
             return Ok(());
@@ -84,13 +83,13 @@ impl World {
         }
         // Its next look at etcd's members is younger than the record.
         let state = self.coordinators[&by].state();
-        let Some(desired) = (self.parts.desire)(state, looked, &id) else { return Ok(()) };
+        let Ok(desired) = (self.parts.desire)(state, &id) else { return Ok(()) };
         let mut words = Vec::new();
         let machine = self.machines.get_mut(&n).expect("it listens");
         let stream = machine.stream(number).expect("it listens");
         if stream.desired.as_ref().is_none_or(|told| !told.says_the_same(&desired)) {
             if desired.assignment.role() == ClusterRole::Node {
-                self.store.sees(self.etcd.members());
+                self.store.sees(&self.etcd);
                 let written = |state: &cluster::state::State| state.machine(&id).cloned();
                 let is_current = written(state) == written(self.store.state());
                 let needed = cluster::epochs::is_needed(self.store.state(), &id);

@@ -66,8 +66,6 @@ pub(super) struct Running {
     pub(super) led: bool,
     /// Time since when it has none.
     pub(super) lost: u64,
-    /// Revision at which etcd's members were looked at last.
-    pub(super) looked: u64,
     /// Shares that it has written: of the epoch that stands, where none follows.
     pub(super) held: Option<Holding>,
     /// Whether its duties are on the agenda.

@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use cluster::decision::{Decision, Proposal};
-use cluster::desired::Desired;
+use cluster::desired::{Desired, DesiredError};
 use cluster::epochs::Holding;
 use cluster::members::Step;
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
-use cluster::record::{Machine, UnixSeconds};
+use cluster::record::UnixSeconds;
 use cluster::state::{Change, State};
 use cluster::txn::{Outcome, Txn};
 use member::RoleFacts;
-use model::{ClusterRole, MachineId};
+use model::MachineId;
 
 use crate::esp::Esps;
 use crate::etcd::{Compacted, Etcd, Refused};
@@ -29,25 +29,12 @@ pub(super) struct Parts {
     pub(super) change: fn(&mut Etcd, Step) -> Result<(), Refused>,
     pub(super) hold: fn(&mut Esps, MachineId, &Holding),
     pub(super) hear: Hear,
-    /// Desired state of a machine, as a coordinator tells it that looked at etcd's members in a revision.
-    pub(super) desire: fn(&State, u64, &MachineId) -> Option<Desired>,
+    /// Desired state of a machine, as a coordinator tells it.
+    pub(super) desire: fn(&State, &MachineId) -> Result<Desired, DesiredError>,
     /// Hands keys over by what a coordinator has seen.
     pub(super) hand_over: fn(&mut Etcd, &State, &MachineId) -> Result<(), String>,
     /// Facts of a start; none where a file cannot be read.
     pub(super) find: fn(RoleFacts, bool) -> Option<RoleFacts>,
-}
-
-/// Desired state by a copy of the records; a machine that was a coordinator is told Node only by a look at etcd's members that is
-/// younger than its record.
-fn desire(state: &State, looked: u64, id: &MachineId) -> Option<Desired> {
-    if state.members().voters.is_empty() {
-        return None;
-    }
-    let desired = state.desired(id)?;
-    let coordinated = state.machine(id).is_some_and(Machine::has_coordinated);
-    let is_old = || state.machines_since(looked).any(|(written, _)| written == id);
-    let says_node = desired.assignment.role() == ClusterRole::Node;
-    if says_node && coordinated && is_old() { None } else { Some(desired) }
 }
 
 fn hand_over(etcd: &mut Etcd, state: &State, id: &MachineId) -> Result<(), String> {
@@ -68,7 +55,7 @@ impl Parts {
         change: Etcd::change,
         hold: Esps::write,
         hear: Known::take,
-        desire,
+        desire: State::desired,
         hand_over,
         find: |facts, unread| (!unread).then_some(facts),
     };

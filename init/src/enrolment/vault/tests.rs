@@ -38,6 +38,7 @@ fn desired() -> Desired {
     let recovery = keys::recovery::RecoveryPubKey::of(&Secret::take(&mut [4; 32]));
     Desired {
         at: None,
+        look: None,
         standing: Standing::Member,
         assignment: model::Assignment::first(&prefixes, KubernetesRole::ALL.iter().copied().collect()),
         prefixes,

@@ -22,6 +22,7 @@ fn good() -> Answer {
     let cluster = fixture::cluster();
     let desired = Desired {
         at: Some(StateVersion { recoveries: 1, revision: 77 }),
+        look: None,
         standing: Standing::Admitted,
         assignment: assignment.expect("they fit"),
         prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: model::SERVICE_PREFIX },

@@ -1,9 +1,10 @@
-//! The office of a coordinator: who is given what makes one, and whose certificates are worth nothing any more.
+//! Role of a coordinator: who is given what makes one, and whose certificates are worth nothing any more.
 
 use std::collections::BTreeSet;
 
 use cluster::denied::Denied;
-use cluster::members::{Learner, Members, Voter};
+use cluster::desired::DesiredError;
+use cluster::members::{Learner, Look, Members, Voter};
 use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
 use cluster::state::HandOverError;
@@ -113,12 +114,17 @@ fn the_role_lasts_while_etcd_or_the_others_need_the_machine() {
     hold(&mut scene, &[1, 2]);
     scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
     assert_eq!(role(&scene), ClusterRole::Coordinator, "it is not to leave before etcd has removed it");
+    let mut state = scene.state();
+    let before = Look { revision: scene.look().revision - 1, applied: 99 };
+    state.see(Members { voters: [(id(1), Voter::Live)].into(), ..Members::default() }, before);
+    assert_eq!(state.desired(&id(2)), Err(DesiredError::OldLook), "a look from before etcd had added it");
+    assert!(state.desired(&id(1)).is_ok(), "whose record is older");
     scene.members.voters.remove(&id(2));
     assert_eq!(role(&scene), ClusterRole::Coordinator, "the other cannot open without its share");
     hold(&mut scene, &[1]);
     assert_eq!(role(&scene), ClusterRole::Node);
     scene.asks(Asks::Remove(id(2), Leaving::Lost));
-    assert_eq!(scene.state().desired(&id(2)), None);
+    assert_eq!(scene.state().desired(&id(2)), Err(DesiredError::NoMember));
 }
 
 /// A stolen ticket of role coordinator would be the whole cluster: its holder would be given all keys.
