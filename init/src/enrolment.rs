@@ -61,13 +61,13 @@ use crate::storage::{self, CloseError};
 use activate::Activation;
 use contribute::Exchange;
 pub(crate) use create::{MakeError, sign};
-pub(crate) use member::{Authorities, Member, owners};
+pub(crate) use member::{Member, owners};
 use perform::{Data, LocalPerformer};
 use question::Questions;
 use recover::{Rescue, Told};
 pub(crate) use renew::{Directories, Renewing};
 use shares::Shares;
-pub(crate) use vault::{LoadError, ROOT};
+pub(crate) use vault::{Authorities, LoadError, ROOT};
 
 /// Why nothing can be decided: what was there could not be read.
 #[derive(Debug, thiserror::Error)]

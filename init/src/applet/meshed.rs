@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use super::misbehave::say;
+use super::say;
 use crate::network::mesh::peers;
 use crate::runtime::clock;
 

@@ -20,6 +20,7 @@ use super::bare_etcd;
 use super::bare_tpm::Bus;
 use super::meshed;
 use super::places;
+use super::say;
 use super::secrets;
 use crate::machine::esp;
 use crate::machine::kernel;
@@ -384,10 +385,6 @@ fn left_over() -> io::Result<Vec<String>> {
         }
     }
     Ok(found)
-}
-
-pub(super) fn say(line: &str) {
-    let _nobody_may_read_it = writeln!(io::stdout(), "{line}");
 }
 
 #[cfg(test)]

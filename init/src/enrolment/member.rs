@@ -4,31 +4,15 @@ use std::sync::Arc;
 
 use cluster::desired::Desired;
 use enrol::member::{Membership, RecordedFacts};
-use keys::data_key::Holder;
 use keys::identity::Identity;
 use keys::recovery::RecoveryPubKey;
-use model::{Assignment, ClusterRole, ConfigDigest, FirstContact, VpnPrivKey};
-use pki::{Authority, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
+use model::{Assignment, ConfigDigest, FirstContact, VpnPrivKey};
 
 use super::renew::Renewing;
 use super::shares::Shares;
-use super::vault::Kept;
+use super::vault::{Authorities, Kept};
 use crate::facts::{Facts, Names};
-use crate::runtime::clock;
 use crate::storage::Mounted;
-
-/// Keys with which a coordinator signs certificates and tokens.
-#[derive(Debug)]
-pub(crate) struct Authorities {
-    /// Machines and people.
-    pub(crate) cairn: Authority,
-    /// etcd.
-    pub(crate) etcd: Authority,
-    /// Kubernetes; shared with the API, which signs the owner's kubeconfig.
-    pub(crate) kubernetes: Arc<Authority>,
-    /// Signs service account tokens; no certificate belongs to it.
-    pub(crate) service_accounts: PrivateKey,
-}
 
 /// A machine that is a member of its cluster, with its data open.
 #[derive(Debug)]
@@ -52,20 +36,6 @@ pub(crate) struct Member {
     /// Shares of the cold-start key that the machine holds.
     pub(crate) shares: Shares,
     pub(crate) data: Mounted,
-}
-
-impl Authorities {
-    /// A coordinator as the others are to see it: with a certificate that says what it is, for as long as it is that.
-    ///
-    /// # Errors
-    /// [`IssueError`].
-    pub(crate) fn coordinator(&self, identity: &Identity) -> Result<Identity, IssueError> {
-        let Holder { machine, cluster } = identity.holder;
-        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
-        let key = PublicKey::from_ed25519(identity.key.public());
-        let certificate = self.cairn.issue(&profile, &key, UnixTime::since_unix_epoch(clock::unix()))?;
-        Ok(identity.with_certificate(certificate.to_vec()))
-    }
 }
 
 impl Member {

@@ -1,7 +1,7 @@
 //! Files that a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once
 //! when it enrols, read at every start. Later changes: the first-contact secret is deleted, the peers are kept up,
 //! `desired` is replaced before it is obeyed, and a coordinator's keys come and go with that role. A file that cannot
-//! be read is never taken for one that is not there.
+//! be read is never taken for one that is not there. What a coordinator signs with is loaded from them.
 //!
 //! | file | content |
 //! |---|---|
@@ -16,19 +16,21 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use cluster::desired::Desired;
 use cluster::peers::TooManyPeers;
 use cluster::record::BadRecord;
 use enrol::step::NewData;
 use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
+use keys::data_key::Holder;
+use keys::identity::Identity;
 use model::{ClusterRole, FirstContact, MasterSecret, Secret, VpnPrivKey};
-use pki::{Authority, AuthorityKind, PrivateKey};
+use pki::{Authority, AuthorityKind, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
 use zeroize::Zeroizing;
 
-use super::member::Authorities;
 use crate::network::mesh::kept as peers;
-use crate::runtime::durable;
+use crate::runtime::{clock, durable};
 
 /// Where it is.
 pub(crate) const ROOT: &str = "/data/cairn";
@@ -94,6 +96,33 @@ pub(crate) enum LoadError {
     /// A file cannot be replaced or removed.
     #[error("replace `{0}`")]
     Replace(&'static str, #[source] io::Error),
+}
+
+/// Keys with which a coordinator signs certificates and tokens.
+#[derive(Debug)]
+pub(crate) struct Authorities {
+    /// Machines and people.
+    pub(crate) cairn: Authority,
+    /// etcd.
+    pub(crate) etcd: Authority,
+    /// Kubernetes; shared with the API, which signs the owner's kubeconfig.
+    pub(crate) kubernetes: Arc<Authority>,
+    /// Signs service account tokens; no certificate belongs to it.
+    pub(crate) service_accounts: PrivateKey,
+}
+
+impl Authorities {
+    /// A coordinator as the others are to see it: with a certificate that says what it is, for as long as it is that.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub(crate) fn coordinator(&self, identity: &Identity) -> Result<Identity, IssueError> {
+        let Holder { machine, cluster } = identity.holder;
+        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
+        let key = PublicKey::from_ed25519(identity.key.public());
+        let certificate = self.cairn.issue(&profile, &key, UnixTime::since_unix_epoch(clock::unix()))?;
+        Ok(identity.with_certificate(certificate.to_vec()))
+    }
 }
 
 /// Secrets and desired state, as they lie on the data partition.

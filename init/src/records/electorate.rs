@@ -8,12 +8,11 @@ use std::path::Path;
 use cluster::members::MOST_COORDINATORS;
 use model::MachineId;
 
-use super::users::Error;
+use super::users::{ELECTORATE, Error};
 use crate::runtime::{durable, tasks};
 use crate::storage::DATA;
 
-/// Name of its file: ids of 16 bytes each, in order.
-pub(super) const ELECTORATE: &str = "etcd-electorate";
+/// Length of an id in the file.
 const ID_BYTES: usize = 16;
 
 /// Electorate that was kept last; none on a machine whose own records never named one.

@@ -4,12 +4,12 @@
 use std::convert::Infallible;
 
 use cluster::state::BadState;
-use cluster::view::View;
-use etcd::wire::etcdserverpb::{RangeRequest, WatchResponse};
-use etcd::{BadAnswer, Progress, RecordsReader, WatchAnswer};
+use etcd::wire::etcdserverpb::WatchResponse;
+use etcd::{BadAnswer, WatchAnswer};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
+use super::read::{self, Of, Unreadable};
 use super::{Records, recovery};
 use crate::enrolment::MakeError;
 use crate::runtime::clock;
@@ -37,26 +37,6 @@ pub(crate) enum Lost {
     Recovery(#[from] recovery::Error),
 }
 
-/// Why the records cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
-    /// etcd does not tell them.
-    #[error("read the cluster's records")]
-    Etcd(#[from] NoAnswer),
-    /// A record says what this version does not understand: a newer one wrote it.
-    #[error("understand the cluster's records")]
-    State(#[from] BadState),
-}
-
-/// Which records are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    /// Records of now, which takes a quorum of etcd's voters.
-    Now,
-    /// Copy that this machine's etcd has, however old.
-    ThisMachine,
-}
-
 /// As long as it is there, what was seen is of now.
 struct Fresh<'a>(&'a Records);
 
@@ -72,7 +52,7 @@ impl Records {
     /// # Errors
     /// [`Lost`] says why nothing is kept up any more.
     pub(crate) async fn keep(&self) -> Result<Infallible, Lost> {
-        let view = read(self, Of::Now).await?;
+        let view = read::all(&self.link, Of::Now).await?;
         let revision = view.revision();
         let told = self.link.watch(revision).await.map_err(Lost::Watch)?;
         // While the cluster is being recovered its etcd is not here to stay.
@@ -102,19 +82,6 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
                 taken?;
                 shown?;
             }
-        }
-    }
-}
-
-/// Reads all records, page by page.
-pub(super) async fn read(records: &Records, of: Of) -> Result<View, Unreadable> {
-    let mut reading = RecordsReader::begin();
-    loop {
-        let asked = RangeRequest { serializable: of == Of::ThisMachine, ..reading.page() };
-        let page = records.link.range(asked).await?;
-        match reading.take(page).map_err(NoAnswer::from)? {
-            Progress::More => {}
-            Progress::Done => return Ok(reading.view()?),
         }
     }
 }

@@ -10,8 +10,8 @@ use etcd::audit::AuditTrimmer;
 use etcd::wire::etcdserverpb::RangeRequest;
 use services::EtcdUsers;
 
-use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
+use super::read::{self, Of, Unreadable};
 use super::{GrantError, Records, users};
 use crate::runtime::clock;
 
@@ -60,7 +60,7 @@ impl Records {
                 return Ok(None);
             }
         }
-        keep::read(self, Of::ThisMachine).await.map(Some)
+        read::all(&self.link, Of::ThisMachine).await.map(Some)
     }
 
     /// Has what this machine asks of itself decided. Whatever others have done before it is done.

@@ -19,9 +19,9 @@ use cluster::request::{Asks, Request};
 use cluster::state::BadState;
 use model::OwnerPubKey;
 
-use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
 use super::members::{Answers, answers};
+use super::read::{self, Of, Unreadable};
 use super::{First, GrantError, LEADERLESS, Records, leaderless};
 use crate::runtime::{clock, durable, tasks};
 use crate::storage::DATA;
@@ -99,7 +99,7 @@ impl Records {
     pub(crate) async fn recovery_plan(&self, by: OwnerPubKey) -> Result<RecoveryPlan, RecoveryRefusal> {
         let plan = plan(self.silent_for(), &answers(self, &mut BTreeMap::new()).await?)?;
         // What is denied then would be denied for ever, and the other members would be gone.
-        let view = keep::read(self, Of::ThisMachine).await?;
+        let view = read::all(&self.link, Of::ThisMachine).await?;
         let now = UnixSeconds(clock::unix().as_secs());
         cluster::decide(view.state(), &request(&self.first, by), now).map_err(RecoveryRefusal::Denied)?;
         Ok(plan)

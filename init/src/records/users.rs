@@ -12,7 +12,6 @@ use etcd::wire::etcdserverpb::{
 };
 use services::{ETCD_USERS, EtcdRights, EtcdUsers};
 
-use super::electorate::ELECTORATE;
 use super::link::{Link, NoAnswer, in_time};
 use super::recovery::NOTE;
 use super::revocation::REVOKED;
@@ -23,6 +22,8 @@ use crate::storage::DATA;
 const ALL: &str = "root";
 /// Says that the users are made. It lies beside etcd's data: who loses that loses this.
 const MADE: &str = "etcd-users";
+/// Name of the file of the electorate: ids of 16 bytes each, in order.
+pub(super) const ELECTORATE: &str = "etcd-electorate";
 /// etcd's own.
 const ETCD: &str = "etcd";
 /// Data of an etcd that let go of this machine, behind a promotion that began another.

@@ -79,7 +79,7 @@ impl Rule {
             ],
             Self::Not => &[],
             Self::TestName => &[],
-            Self::Circle => &["init"],
+            Self::Circle => &[],
             Self::Line => &[],
             Self::Cell => &[],
             Self::Size => &[],

@@ -1,15 +1,18 @@
 //! Parts that the public API's methods stand on: facts and board, the trees, first contact, a member's authority.
-//! Shared by the boot, which fills it, and by every call, which reads it; decides nothing.
+//! Shared by the boot, which fills it, and by every call, which reads it; decides nothing but
+//! whether one more connection to another machine has room.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use model::OwnerPubKey;
 use pki::SpkiPin;
 use tokio::sync::{Notify, mpsc, watch};
+use tonic::Status;
 
 use super::first_contact::Claimable;
-use super::forward::Forwards;
 use super::kubernetes::KubernetesAccess;
 use super::records::NoCoordinator;
 use crate::enrolment::Ways;
@@ -221,6 +224,51 @@ impl Reach {
     }
 }
 
+/// Connections of all owners: each has two halves and a chunk each way.
+const MOST: usize = 32;
+/// Connections of one owner, so that none keeps the others out.
+const MOST_OF_AN_OWNER: usize = 16;
+
+/// How many connections to other machines are carried for whom.
+#[derive(Debug, Default)]
+pub(super) struct Forwards(Mutex<HashMap<OwnerPubKey, usize>>);
+
+/// Place of one connection; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Forwards>, OwnerPubKey);
+
+impl Forwards {
+    /// Makes room for one more.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn begin(self: &Arc<Self>, owner: OwnerPubKey) -> Result<Place, Status> {
+        let mut carried = lock::even_if_poisoned(&self.0);
+        let own = carried.get(&owner).copied().unwrap_or(0);
+        if own >= MOST_OF_AN_OWNER || carried.values().sum::<usize>() >= MOST {
+            let busy = "too many connections to other machines are carried; nothing was done; close one and try again";
+            return Err(Status::resource_exhausted(busy));
+        }
+        carried.insert(owner, own + 1);
+        Ok(Place(self.clone(), owner))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut carried = lock::even_if_poisoned(&self.0.0);
+        if let Some(own) = carried.get_mut(&self.1) {
+            *own -= 1;
+        }
+        carried.retain(|_, own| *own > 0);
+    }
+}
+
+/// Refusal of a call that only a member can answer.
+pub(super) fn no_member() -> Status {
+    Status::failed_precondition("the machine is no member yet")
+}
+
 /// Board and services, for who asks; nothing is decided by them.
 #[derive(Debug)]
 pub(crate) struct Panel {
@@ -250,8 +298,13 @@ impl Panel {
 #[cfg(test)]
 mod tests {
     use tokio::time::{Duration, timeout};
+    use tonic::Code;
 
     use super::*;
+
+    const OWNER: OwnerPubKey = OwnerPubKey([1; 32]);
+    const OTHER: OwnerPubKey = OwnerPubKey([2; 32]);
+    const THIRD: OwnerPubKey = OwnerPubKey([3; 32]);
 
     /// Proves: K6
     #[tokio::test(start_paused = true)]
@@ -263,5 +316,21 @@ mod tests {
         assert_eq!((reach.erase(), told().await), (Ok(()), true));
         reach.doubt(false);
         assert_eq!((reach.erase(), told().await), (Err(NothingKept), false));
+    }
+
+    /// Proves: A6
+    #[test]
+    fn no_owner_keeps_the_others_out_and_a_place_is_given_back() {
+        let forwards = Arc::new(Forwards::default());
+        let code = |owner| forwards.begin(owner).err().map(|busy| busy.code());
+        let mut own: Vec<_> = (0..MOST_OF_AN_OWNER).map(|_| forwards.begin(OWNER).expect("room")).collect();
+        assert_eq!(code(OWNER), Some(Code::ResourceExhausted));
+        let others: Vec<_> =
+            (MOST_OF_AN_OWNER..MOST).map(|_| forwards.begin(OTHER).expect("room for another one")).collect();
+        assert_eq!(code(THIRD), Some(Code::ResourceExhausted), "of all");
+        drop(own.pop());
+        assert_eq!((code(THIRD), code(OWNER)), (None, None));
+        drop((own, others));
+        assert!(lock::even_if_poisoned(&forwards.0).is_empty(), "nobody is remembered");
     }
 }

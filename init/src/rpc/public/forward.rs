@@ -2,9 +2,7 @@
 //! the VPN, or to that of a machine outside which is to be activated. It carries bytes and vouches for nothing: TLS ends at the
 //! target, which asks who calls as it asks everybody.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::Target;
@@ -13,50 +11,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::context::Context;
-use crate::runtime::lock;
+use super::context::{Context, Place, no_member};
 
 /// The first packet of a mesh waits for a handshake, which may be tried twice.
 const CONNECTS: Duration = Duration::from_secs(10);
-/// Connections of all owners: each has two halves and a chunk each way.
-const MOST: usize = 32;
-/// Connections of one owner, so that none keeps the others out.
-const MOST_OF_AN_OWNER: usize = 16;
-
-/// How many connections to other machines are carried for whom.
-#[derive(Debug, Default)]
-pub(super) struct Forwards(Mutex<HashMap<OwnerPubKey, usize>>);
-
-/// Place of one connection; given back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Place(Arc<Forwards>, OwnerPubKey);
-
-impl Forwards {
-    /// Makes room for one more.
-    ///
-    /// # Errors
-    /// When there is none.
-    fn begin(self: &Arc<Self>, owner: OwnerPubKey) -> Result<Place, Status> {
-        let mut carried = lock::even_if_poisoned(&self.0);
-        let own = carried.get(&owner).copied().unwrap_or(0);
-        if own >= MOST_OF_AN_OWNER || carried.values().sum::<usize>() >= MOST {
-            let busy = "too many connections to other machines are carried; nothing was done; close one and try again";
-            return Err(Status::resource_exhausted(busy));
-        }
-        carried.insert(owner, own + 1);
-        Ok(Place(self.clone(), owner))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut carried = lock::even_if_poisoned(&self.0.0);
-        if let Some(own) = carried.get_mut(&self.1) {
-            *own -= 1;
-        }
-        carried.retain(|_, own| *own > 0);
-    }
-}
 
 /// A connection to a tunnel's target.
 #[derive(Debug)]
@@ -73,7 +31,7 @@ pub(super) struct Line {
 pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Target) -> Result<Line, Status> {
     let (address, place) = match target {
         Target::KubernetesApi => {
-            let kubernetes = context.reach.kubernetes().ok_or_else(super::methods::no_member)?;
+            let kubernetes = context.reach.kubernetes().ok_or_else(no_member)?;
             (kubernetes.api_address(), None)
         }
         Target::Machine(machine) => (public_api(context, machine)?, Some(context.reach.forwards.begin(owner)?)),
@@ -121,6 +79,8 @@ fn public_api(context: &Context, machine: MachineId) -> Result<SocketAddr, Statu
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use cluster::peer::Peer;
     use cluster::peers::News;
     use cluster::state::StateVersion;
@@ -138,8 +98,6 @@ mod tests {
     use crate::shown::board::Board;
 
     const OWNER: OwnerPubKey = OwnerPubKey([1; 32]);
-    const OTHER: OwnerPubKey = OwnerPubKey([2; 32]);
-    const THIRD: OwnerPubKey = OwnerPubKey([3; 32]);
 
     fn peer(n: u8, vpn_ip: Ipv4Addr) -> (MachineId, Peer) {
         let machine = MachineId([n; 16]);
@@ -218,21 +176,5 @@ mod tests {
         {
             assert_eq!(code(nobodys), Some(Code::InvalidArgument), "{nobodys:?}");
         }
-    }
-
-    /// Proves: A6
-    #[test]
-    fn no_owner_keeps_the_others_out_and_a_place_is_given_back() {
-        let forwards = Arc::new(Forwards::default());
-        let code = |owner| forwards.begin(owner).err().map(|busy| busy.code());
-        let mut own: Vec<_> = (0..MOST_OF_AN_OWNER).map(|_| forwards.begin(OWNER).expect("room")).collect();
-        assert_eq!(code(OWNER), Some(Code::ResourceExhausted));
-        let others: Vec<_> =
-            (MOST_OF_AN_OWNER..MOST).map(|_| forwards.begin(OTHER).expect("room for another one")).collect();
-        assert_eq!(code(THIRD), Some(Code::ResourceExhausted), "of all");
-        drop(own.pop());
-        assert_eq!((code(THIRD), code(OWNER)), (None, None));
-        drop((own, others));
-        assert!(lock::even_if_poisoned(&forwards.0).is_empty(), "nobody is remembered");
     }
 }

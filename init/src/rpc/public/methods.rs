@@ -16,7 +16,7 @@ use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::context::{Context, GoingDown};
+use super::context::{Context, GoingDown, no_member};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
@@ -356,10 +356,6 @@ impl api::public_server::Public for Public {
 /// The connection that a call came on.
 fn origin<T>(request: &Request<T>) -> Result<&Origin, Status> {
     request.extensions().get().ok_or_else(|| Status::internal("no session"))
-}
-
-pub(super) fn no_member() -> Status {
-    Status::failed_precondition("the machine is no member yet")
 }
 
 fn going_down(error: GoingDown) -> Status {
