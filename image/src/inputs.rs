@@ -15,7 +15,7 @@ pub struct ImageInputs {
     pub profile: ImageProfile,
     /// The kernel.
     pub kernel: KernelInput,
-    /// All of [`RootProgram::ALL`].
+    /// All of [`RootProgram::ALL`] that a root of this profile has.
     pub programs: BTreeMap<RootProgram, PathBuf>,
     /// Upstream components and their versions, for the manifest.
     pub components: BTreeMap<String, String>,
@@ -77,11 +77,13 @@ pub enum RootProgram {
     Pause,
     /// The web container's program.
     Web,
+    /// Program by which tests break a machine from inside.
+    Guest,
 }
 
 impl RootProgram {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Init,
         Self::Etcd,
         Self::Containerd,
@@ -94,6 +96,7 @@ impl RootProgram {
         Self::CniLoopback,
         Self::Pause,
         Self::Web,
+        Self::Guest,
     ];
 
     /// The name its build gives it, and its name in the image.
@@ -112,6 +115,7 @@ impl RootProgram {
             Self::CniLoopback => "loopback",
             Self::Pause => "pause",
             Self::Web => "web",
+            Self::Guest => "guest",
         }
     }
 }

@@ -38,4 +38,4 @@ pub use files::FileError;
 pub use inputs::{DEBIAN_BOOT_LOADER, DEBIAN_STUB, ImageInputs, InputError, KernelInput, Licence, RootProgram};
 pub use limits::{OverLimit, Weight, weigh};
 pub use manifest::{ImageProfile, KernelOrigin, Manifest, ManifestEntry, Mode, VerityPlace};
-pub use root::{RootContent, RootError, RootRow, TABLE, plain_root};
+pub use root::{RootContent, RootError, RootRow, TABLE, plain_root, rows};

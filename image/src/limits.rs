@@ -4,13 +4,13 @@
 use std::fmt;
 
 use crate::inputs::RootProgram;
-use crate::manifest::{Manifest, ManifestEntry};
+use crate::manifest::{ImageProfile, Manifest, ManifestEntry};
 use crate::names;
-use crate::root::{RootContent, TABLE};
+use crate::root::{self, RootContent};
 
 /// bzImage, initramfs and root.img together, in bytes: what a direct boot loads and what an update will carry.
 const BOOT_LIMIT: u64 = 135_000_000;
-/// Files of the root that are not an upstream component's program, uncompressed, in bytes. Notices are counted.
+/// Files of the root that are neither an upstream component's program nor the guest, uncompressed, in bytes. Notices are counted.
 const USERLAND_LIMIT: u64 = 20_000_000;
 /// Set-user-ID and set-group-ID (inode(7)).
 const SET_ID: u32 = 0o6000;
@@ -21,16 +21,19 @@ const EXECUTE: u32 = 0o111;
 pub struct Weight {
     /// Bytes of bzImage, initramfs and root.img.
     pub boot: u64,
-    /// Bytes of the root's files beyond upstream components, uncompressed.
+    /// Bytes of the root's files beyond upstream components and the guest, uncompressed.
     pub userland: u64,
+    /// Bytes of the guest, which only a debug image has.
+    pub guest: Option<u64>,
 }
 
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { boot, userland } = self;
+        let Self { boot, userland, guest } = self;
         write!(f, "bzImage, initramfs and root.img: {boot} bytes of {BOOT_LIMIT}; ")?;
         write!(f, "userland beyond upstream components: {userland} of {USERLAND_LIMIT}; ")?;
-        f.write_str("no setuid file, no executable beyond init, upstream and mkfs.xfs")
+        f.write_str("no setuid file, no executable beyond init, upstream and mkfs.xfs")?;
+        guest.map_or(Ok(()), |guest| write!(f, ", but for the guest of the debug profile: {guest} bytes"))
     }
 }
 
@@ -61,11 +64,13 @@ pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
     if boot > BOOT_LIMIT {
         return Err(OverLimit::Boot(boot));
     }
-    let mut userland = 0;
+    let (mut userland, mut guest) = (0, None);
     for (path, entry) in &manifest.root {
-        let origin = origin(path);
-        if origin != Some(Origin::Upstream) {
-            userland += entry.size();
+        let origin = origin(manifest.profile, path);
+        match origin {
+            Some(Origin::Upstream) => {}
+            Some(Origin::Guest) => guest = Some(entry.size()),
+            Some(Origin::InitOrMkfs) | None => userland += entry.size(),
         }
         let mode = entry.mode().unwrap_or(0);
         if mode & SET_ID != 0 {
@@ -75,7 +80,7 @@ pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
             return Err(OverLimit::Executable(path.clone()));
         }
     }
-    if userland > USERLAND_LIMIT { Err(OverLimit::Userland(userland)) } else { Ok(Weight { boot, userland }) }
+    if userland > USERLAND_LIMIT { Err(OverLimit::Userland(userland)) } else { Ok(Weight { boot, userland, guest }) }
 }
 
 /// Origin of a program of the root.
@@ -83,11 +88,12 @@ pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
 enum Origin {
     Upstream,
     InitOrMkfs,
+    Guest,
 }
 
-/// Origin of the program at `path`; none if nothing may be executed there.
-fn origin(path: &str) -> Option<Origin> {
-    TABLE.iter().find(|row| row.path == path).and_then(|row| match row.content {
+/// Origin of the program at `path` in the root of a profile; none if nothing may be executed there.
+fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
+    root::rows(profile).find(|row| row.path == path).and_then(|row| match row.content {
         RootContent::Executable(program) => match program {
             RootProgram::Etcd
             | RootProgram::Containerd
@@ -98,6 +104,7 @@ fn origin(path: &str) -> Option<Origin> {
             | RootProgram::CniHostLocal
             | RootProgram::CniLoopback => Some(Origin::Upstream),
             RootProgram::Init | RootProgram::MkfsXfs => Some(Origin::InitOrMkfs),
+            RootProgram::Guest => Some(Origin::Guest),
             RootProgram::Pause | RootProgram::Web => None, // in containers only
         },
         RootContent::Directory
@@ -114,7 +121,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::manifest::{ImageProfile, KernelOrigin, Mode, VerityPlace};
+    use crate::manifest::{KernelOrigin, Mode, VerityPlace};
 
     fn file(size: u64, mode: u32) -> ManifestEntry {
         ManifestEntry::File { size, sha256: String::new(), mode: Some(Mode(mode)) }
@@ -158,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_image_at_its_limits_is_made_and_one_byte_more_is_not() {
-        assert_eq!(weigh(&full()), Ok(Weight { boot: BOOT_LIMIT, userland: USERLAND_LIMIT }));
+        assert_eq!(weigh(&full()), Ok(Weight { boot: BOOT_LIMIT, userland: USERLAND_LIMIT, guest: None }));
         assert_eq!(with("/bin/etcd", file(1, 0o555)), weigh(&full()), "upstream does not count");
         assert_eq!(with("/etc/hosts", file(1, 0o444)), Err(OverLimit::Userland(USERLAND_LIMIT + 1)));
         let mut heavy = full();
@@ -171,6 +178,17 @@ mod tests {
         for mode in [0o4555, 0o2555, 0o4444] {
             assert_eq!(with("/bin/etcd", file(1, mode)), Err(OverLimit::SetId("/bin/etcd".to_owned())));
         }
+    }
+
+    #[test]
+    fn the_guest_is_for_the_debug_image_and_weighs_apart() {
+        assert_eq!(with("/bin/guest", file(1, 0o555)), Err(OverLimit::Executable("/bin/guest".to_owned())));
+        let mut debug = Manifest { profile: ImageProfile::Debug, ..full() };
+        debug.root.insert("/bin/guest".to_owned(), file(7_000_000, 0o555));
+        let weight = Weight { boot: BOOT_LIMIT, userland: USERLAND_LIMIT, guest: Some(7_000_000) };
+        assert_eq!(weigh(&debug), Ok(weight));
+        debug.root.insert("/bin/other".to_owned(), file(1, 0o555));
+        assert_eq!(weigh(&debug), Err(OverLimit::Executable("/bin/other".to_owned())));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::files::{self, FileError};
 use crate::inputs::{ImageInputs, InputError, RootProgram};
-use crate::manifest::ManifestEntry;
+use crate::manifest::{ImageProfile, ManifestEntry};
 use crate::oci::Image;
 
 /// Why there is no root.
@@ -48,6 +48,8 @@ pub struct RootRow {
     pub path: &'static str,
     /// Content of the path.
     pub content: RootContent,
+    /// The only profile whose root has it; absent if each has.
+    pub only: Option<ImageProfile>,
     /// Why it is there.
     pub because: &'static str,
 }
@@ -77,10 +79,10 @@ pub enum RootContent {
 }
 
 const fn row(path: &'static str, content: RootContent, because: &'static str) -> RootRow {
-    RootRow { path, content, because }
+    RootRow { path, content, only: None, because }
 }
 
-/// The root, parents before what they hold.
+/// The root of every profile, parents before what they hold; [`rows`] are those of one.
 pub const TABLE: &[RootRow] = &[
     row("/bin", RootContent::Directory, "the only place of programs"),
     row("/bin/init", RootContent::Executable(RootProgram::Init), "PID 1"),
@@ -101,6 +103,10 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/kubelet", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kube-proxy", RootContent::Link("kube"), "picked by its name; nothing starts it yet"),
     row("/bin/mkfs.xfs", RootContent::Executable(RootProgram::MkfsXfs), "formats the data partition at create"),
+    RootRow {
+        only: Some(ImageProfile::Debug),
+        ..row("/bin/guest", RootContent::Executable(RootProgram::Guest), "tests break a machine from inside by it")
+    },
     row("/sbin", RootContent::Directory, "for the link in it"),
     row("/sbin/init", RootContent::Link("../bin/init"), "where a person looks for it"),
     row("/opt", RootContent::Directory, "for CNI"),
@@ -149,6 +155,11 @@ pub const TABLE: &[RootRow] = &[
     row("/var", RootContent::Link("data/var"), "containerd and kubelet write below it"),
 ];
 
+/// Rows of [`TABLE`] that are in the root of a profile.
+pub fn rows(profile: ImageProfile) -> impl Iterator<Item = &'static RootRow> {
+    TABLE.iter().filter(move |row| row.only.is_none_or(|only| only == profile))
+}
+
 /// Where the notices lie.
 pub(crate) const LICENCES: &str = "/usr/share/doc/cairn/licences";
 const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/:/bin/false\n";
@@ -194,7 +205,7 @@ fn make_with(
     remove(stage)?;
     fs::create_dir_all(stage).map_err(FileError::new("create directory", stage))?;
     let mut list = BTreeMap::new();
-    for row in TABLE {
+    for row in rows(inputs.profile) {
         list.insert(row.path.to_owned(), put(inputs, row, stage)?);
     }
     for licence in &inputs.licences {
@@ -310,5 +321,13 @@ mod tests {
             });
             assert_eq!(rows.count(), 1, "{program:?}");
         }
+    }
+
+    #[test]
+    fn only_the_debug_root_has_the_guest() {
+        let paths = |profile| rows(profile).map(|row| row.path).collect::<BTreeSet<_>>();
+        let (release, debug) = (paths(ImageProfile::Release), paths(ImageProfile::Debug));
+        assert_eq!(release.difference(&debug).count(), 0);
+        assert_eq!(debug.difference(&release).collect::<Vec<_>>(), [&"/bin/guest"]);
     }
 }

@@ -5,7 +5,6 @@
 //! with a message, because guessing at a mount is worse than not making it.
 
 mod bare_etcd;
-mod bare_tpm;
 mod meshed;
 pub(crate) mod misbehave;
 mod places;

@@ -16,7 +16,7 @@ use std::{
     process::Command,
 };
 
-use ::image::{ImageInputs, ImageProfile};
+use ::image::ImageProfile;
 use anyhow::{Context, Result, bail};
 use benches::{
     Arrival,
@@ -104,7 +104,7 @@ pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options)
 
     let mut boots = Boots::default();
     let mut sides = measure(&site, &floor, options, &mut boots)?;
-    sides.cairn.resident = Some(resident(&site, &inputs)?);
+    sides.cairn.resident = Some(resident(workspace, cache, &site, &wanted)?);
     let processor = match Host::look().acceleration {
         Acceleration::Kvm => Processor::Accelerated,
         Acceleration::Tcg => Processor::Emulated,
@@ -162,9 +162,10 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
 
 /// Resident memory of PID 1 with everything up, in kilobytes: one more boot, of the debug profile, that is not
 /// measured.
-fn resident(site: &Site, inputs: &ImageInputs) -> Result<u64> {
+fn resident(workspace: &Workspace, cache: &BuildCache, site: &Site, wanted: &Wanted) -> Result<u64> {
     let image = site.out.join("debug-image");
-    let manifest = image::write(&ImageInputs { profile: ImageProfile::Debug, ..inputs.clone() }, &image)?;
+    let wanted = Wanted { profile: ImageProfile::Debug, ..wanted.clone() };
+    let manifest = image::build(workspace, cache, &wanted, &image)?;
     let debug = Site { image, manifest, ..site.clone() };
     let machine = cairn::Cairn::create(&debug, Level::Encrypted, "memory")?;
     talking_step("memory of PID 1", "booting the debug profile", || machine.resident("boot"))

@@ -174,10 +174,11 @@ pub(crate) fn write(inputs: &ImageInputs, out: &Path) -> Result<Manifest> {
 pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted) -> Result<ImageInputs> {
     let kernel = kernel::build(cache, wanted.kernel_source.as_deref())?;
     let components = components::build(workspace, cache)?;
-    let built = programs::build(workspace, wanted.build)?;
+    let built = programs::build(workspace, wanted.build, wanted.profile)?;
 
     let ours = [(RootProgram::Init, built.init), (RootProgram::Pause, built.pause), (RootProgram::Web, built.web)];
     let mut programs = BTreeMap::from(ours);
+    programs.extend(built.guest.map(|guest| (RootProgram::Guest, guest)));
     let mut versions = BTreeMap::new();
     let mut licences = vec![
         Licence { name: "cairn".to_owned(), text: built.notices },

@@ -159,7 +159,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(bench::Bench::Desired) => bench::program(&workspace, "cluster", "desired"),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
-            let built = programs::build(&workspace, build)?;
+            let built = programs::build(&workspace, build, ::image::ImageProfile::Release)?;
             let paths = [("init", built.init), ("pause", built.pause), ("web", built.web), ("notices", built.notices)];
             print("programs", paths)
         }

@@ -1,5 +1,5 @@
-//! Our own programs. The machine's are static and the same bytes wherever they are built: `init`, and the two small ones
-//! of the container images; no folder of this machine may get into them: each is mapped to a fixed name. `cairnctl` is
+//! Our own programs. The machine's are static and the same bytes wherever they are built: `init`, the two small ones of the
+//! container images, and the guest, by which tests break a debug image from inside; no folder of this machine may get into them: each is mapped to a fixed name. `cairnctl` is
 //! built as this host builds anything.
 
 use std::{
@@ -9,6 +9,7 @@ use std::{
     process::Command,
 };
 
+use ::image::ImageProfile;
 use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
 use xtask::{
@@ -21,8 +22,10 @@ use crate::notices;
 
 /// The only target; named explicitly, for static linking breaks procedural macros otherwise.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The packages; each makes one program of its own name.
+/// The packages of every image; each makes one program of its own name.
 const PACKAGES: [&str; 3] = ["init", "guest-pause", "guest-web"];
+/// Package that only the debug image has.
+const GUEST: &str = "guest";
 /// Program that boots are measured against; in no image.
 const FLOOR: &str = "floor";
 
@@ -44,23 +47,30 @@ pub(crate) struct Programs {
     pub(crate) pause: PathBuf,
     /// The web container's program.
     pub(crate) web: PathBuf,
+    /// Program by which tests break a machine from inside; of the debug profile only.
+    pub(crate) guest: Option<PathBuf>,
     /// The licences of all crates linked into them.
     pub(crate) notices: PathBuf,
 }
 
-/// Builds the programs, and collects the licences of what is linked into them.
+/// Builds the programs of an image of this profile, and collects the licences of what is linked into them.
 ///
 /// # Errors
 /// One does not compile, cargo cannot be run, a crate has no licence.
-pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
-    let folder = compile(workspace, build, &PACKAGES)?;
-    let notices = folder.join("NOTICES.txt");
+pub(crate) fn build(workspace: &Workspace, build: Build, profile: ImageProfile) -> Result<Programs> {
+    let guest = match profile {
+        ImageProfile::Release => None,
+        ImageProfile::Debug => Some(GUEST),
+    };
+    let packages: Vec<&str> = PACKAGES.into_iter().chain(guest).collect();
+    let folder = compile(workspace, build, &packages)?;
+    let notices = folder.join(format!("NOTICES-{}.txt", profile.word()));
     let mut metadata = MetadataCommand::new();
     metadata.manifest_path(workspace.path("Cargo.toml")).other_options(vec!["--filter-platform".into(), TARGET.into()]);
     let metadata = metadata.exec().context("cargo metadata")?;
-    fs::write(&notices, notices::of_rust(&metadata, &PACKAGES)?).context("write the notices of the programs")?;
+    fs::write(&notices, notices::of_rust(&metadata, &packages)?).context("write the notices of the programs")?;
     let [init, pause, web] = PACKAGES.map(|package| folder.join(package));
-    Ok(Programs { init, pause, web, notices })
+    Ok(Programs { init, pause, web, guest: guest.map(|package| folder.join(package)), notices })
 }
 
 /// Builds the floor, static, in the same way, and returns its path: what boots are measured against is no slower for how it

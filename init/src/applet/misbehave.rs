@@ -9,24 +9,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use attest::{ObjectName, SealedObject};
-use keys::binding::{Binding, TpmObject};
-use keys::seal::Clear;
-use keys::two_slot::{File, TwoSlotFile};
-use model::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::bare_etcd;
-use super::bare_tpm::Bus;
 use super::meshed;
 use super::places;
 use super::say;
 use super::secrets;
-use crate::machine::esp;
 use crate::machine::kernel;
 use crate::network::uplink;
 use crate::runtime::clock;
-use crate::runtime::durable;
 
 /// Exit code of a program that ends at once; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
@@ -63,8 +55,6 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "trace" => trace(),
         "idle" => idle(),
         "latency" => latency(),
-        "unseal" => unseal(),
-        "tpm" => tpm(),
         "etcd" => bare_etcd::asked_by_others().map(|answers| answers.iter().for_each(|line| say(line))),
         "secrets" => {
             say(&format!("core dumps: {}", secrets::core_dumps()));
@@ -274,50 +264,6 @@ fn idle() -> io::Result<()> {
     }
 }
 
-/// As root, with the seal in hand: asks the TPM for its secret, by the policy and by an empty password. Fails when it is given
-/// out.
-fn unseal() -> io::Result<()> {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    say(&format!("PCR 11: {}", hex(&Bus::open()?.pcr_11()?)));
-    for object in objects()? {
-        let storage_key = ObjectName::try_from(&object.storage_key_name[..]).map_err(io::Error::other)?;
-        let (public, private) = (object.public.clone(), object.private.clone());
-        // By the policy, as PID 1 does it.
-        let opened = attest::Tpm::new(Bus::open()?)
-            .unseal(&SealedObject { public, private, storage_key }, object.pcrs)
-            .map(|_secret| io::Error::other("the TPM gave it out"));
-        match opened {
-            Err(refused) => say(&format!("Seal by its policy: {}", Chain(&refused))),
-            Ok(given) => return Err(given),
-        }
-        match Bus::open()?.unseal(&object)? {
-            0 => return Err(io::Error::other("the TPM gave it out for an empty password")),
-            code => say(&format!("Seal by an empty password: {code:#x}")),
-        }
-    }
-    Ok(())
-}
-
-/// The TPM objects in both slots of the seal.
-fn objects() -> io::Result<Vec<TpmObject>> {
-    let [first, second] = File::Seal.paths();
-    let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
-    let file = TwoSlotFile::read(File::Seal, [&slot(first)?, &slot(second)?]);
-    let object = |clear: &[u8]| match Clear::decode(clear).map_err(io::Error::other)?.binding {
-        Binding::Tpm(object) => Ok(object),
-        Binding::Unprotected(_) => Err(io::Error::other("it needs no TPM")),
-    };
-    file.newest_first.iter().map(|slot| object(slot.clear())).collect()
-}
-
-/// As root: everything by which the TPM could be made to keep the disk shut for good, and what it answers.
-fn tpm() -> io::Result<()> {
-    // Through this, root can ask some firmware to clear the TPM before anything of ours runs.
-    say(&format!("a way to ask the firmware: {}", durable::exists(Path::new("/sys/class/tpm/tpm0/ppi"))?));
-    Bus::open()?.attacks()?.into_iter().for_each(|(attack, code)| say(&format!("{attack}: {code:#x}")));
-    Ok(())
-}
-
 /// Makes the machine a router for strangers, so that a test sees what its rules are there for.
 fn router() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -402,8 +348,6 @@ mod tests {
             "greedy",
             "idle",
             "latency",
-            "unseal",
-            "tpm",
             "secrets",
             "processes",
             "router",

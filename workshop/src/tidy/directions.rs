@@ -4,7 +4,8 @@
 //! ```text
 //!                              ┌── wire ◄────────┬──────────── host ◄── workshop ──► driver
 //!  vocabulary ◄── pure ◄───────┤                 │
-//!                              └── privileged ◄──┴── machine       (a container's program names none of ours)
+//!                              └── privileged ◄──┴── machine       (a container's program names none of ours,
+//!                                                                     nobody names the guest)
 //! ```
 
 use cargo_metadata::{DependencyKind, Metadata, Package};
@@ -32,6 +33,8 @@ enum Kind {
     Driver,
     /// Runs in a container.
     Container,
+    /// Runs in a machine of the debug profile, against it.
+    Guest,
 }
 
 /// Every crate of the workspace.
@@ -71,6 +74,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("xtask", Kind::Driver),
     ("guest-pause", Kind::Container),
     ("guest-web", Kind::Container),
+    ("guest", Kind::Guest),
 ];
 
 impl Kind {
@@ -95,6 +99,10 @@ impl Kind {
             ),
             Self::Driver => (&[], QUICK),
             Self::Container => (&[], "a container's program is as small as it can be"),
+            Self::Guest => (
+                &[Self::Vocabulary, Self::Pure, Self::Wire],
+                "what breaks a machine from inside has no more of it than its formats and its wire",
+            ),
         }
     }
 }
@@ -134,7 +142,7 @@ pub(super) fn is_pure(name: &str) -> bool {
 
 /// Whether what a crate starts is started where a person works: also the tests of crates that never start anything else.
 pub(super) fn runs_on_a_persons_machine(name: &str) -> bool {
-    !matches!(kind(name), Some(Kind::Machine | Kind::Container))
+    !matches!(kind(name), Some(Kind::Machine | Kind::Container | Kind::Guest))
 }
 
 /// Every broken direction of the graph.
@@ -258,6 +266,14 @@ mod tests {
             ("xtask", "workshop"),
             ("cairnctl", "workshop"),
             ("guest-web", "model"),
+            ("guest", "init"),
+            ("guest", "sys"),
+            ("guest", "tests"),
+            ("init", "guest"),
+            ("image", "guest"),
+            ("cairnctl", "guest"),
+            ("workshop", "guest"),
+            ("tests", "guest"),
         ];
         for (member, names) in wrong {
             let found = when(member, names);
@@ -277,6 +293,8 @@ mod tests {
             ("tests", "image"),
             ("workshop", "xtask"),
             ("sys", "nix"),
+            ("guest", "attest"),
+            ("guest", "etcd"),
         ] {
             assert_eq!(when(member, names), [], "{member} names {names}");
         }

@@ -113,8 +113,7 @@ pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
 /// Words that PID 1 may name in one place only (a file, or a folder's prefix), and why. Tests may anywhere.
 const ONE_PLACE: &[(&str, &[&str], &str)] = &[
     (
-        // Fault injection plays whoever can write the ESP.
-        "init/src/applet/",
+        "crates/enrol/src/",
         &[
             "seal::read",
             "SealFiles",

@@ -161,9 +161,9 @@ fn unit(service: &str) -> Option<Unit> {
         "test.pair-a" => ("test.pair-a", always, Run::Child(program("test-idle"))),
         "test.pair-b" => ("test.pair-b", always, Run::Child(program("test-idle"))),
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
-        "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
+        "test.unseal" => ("test.unseal", Restart::Never, Run::Child(guest("unseal"))),
         "test.etcd" => ("test.etcd", Restart::Never, Run::Child(program("test-etcd"))),
-        "test.tpm" => ("test.tpm", Restart::Never, Run::Child(program("test-tpm"))),
+        "test.tpm" => ("test.tpm", Restart::Never, Run::Child(guest("tpm"))),
         "test.secrets" => ("test.secrets", Restart::Never, Run::Child(program("test-secrets"))),
         "test.trace" => ("test.trace", Restart::Never, Run::Child(program("test-trace"))),
         "test.places" => ("test.places", Restart::Never, Run::Child(program("test-places"))),
@@ -196,6 +196,12 @@ fn unit(service: &str) -> Option<Unit> {
 
 async fn panics() -> io::Result<()> {
     panic!("a test wants to see it");
+}
+
+/// A program of the guest, which only the debug image has.
+fn guest(program: &str) -> Command {
+    let argv = vec!["guest".to_owned(), program.to_owned()];
+    Command { path: "/bin/guest".to_owned(), argv, ..self::program(program) }
 }
 
 /// This program by another name.

@@ -1,6 +1,6 @@
 //! Commands that root can send to the TPM by itself: empty passwords instead of policies and sessions, and everything
-//! by which it could keep a disk shut. For the debug profile's tests only; bytes by the specification (TPM 2.0 Library,
-//! parts 2 and 3) and not by `attest`, whose good manners it must not have. Believes every answer.
+//! by which it could keep a disk shut. Bytes are by the specification (TPM 2.0 Library, parts 2 and 3) and not by `attest`,
+//! whose good manners it must not have. Believes every answer.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

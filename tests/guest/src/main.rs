@@ -1,0 +1,47 @@
+//! The guest: programs that tests start inside a machine, each of which does one thing that no service should. Only the debug
+//! image has it. It knows the machine as whoever took a service over would know it, and so must never name `init`.
+
+mod tpm;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Exit code for a word that stands for no program.
+const UNKNOWN: u8 = 2;
+
+fn main() -> ExitCode {
+    run(std::env::args().nth(1).as_deref())
+}
+
+/// Runs the program that this word stands for.
+fn run(program: Option<&str>) -> ExitCode {
+    let result = match program {
+        Some("unseal") => tpm::unseal(),
+        Some("tpm") => tpm::attack(),
+        Some(_) | None => return ExitCode::from(UNKNOWN),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("failed: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line that tests read.
+fn say(line: &str) {
+    let _nobody_may_read_it = writeln!(io::stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_no_program_is_refused() {
+        for word in [None, Some(""), Some("test-tpm"), Some("tpm "), Some("other")] {
+            assert_eq!(format!("{:?}", run(word)), format!("{:?}", ExitCode::from(UNKNOWN)), "{word:?}");
+        }
+    }
+}
