@@ -1,14 +1,7 @@
-//! Programs in this binary besides PID 1: the `mount` and `umount` that kubelet runs for volumes, and the debug
-//! profile's test programs.
+//! Programs in this binary besides PID 1: the `mount` and `umount` that kubelet runs for volumes.
 //!
 //! Only the calls kubelet makes are understood (k8s.io/mount-utils, `mount_linux.go`); anything else is refused
 //! with a message, because guessing at a mount is worse than not making it.
-
-mod bare_etcd;
-mod meshed;
-pub(crate) mod misbehave;
-mod places;
-pub(crate) mod secrets;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -30,9 +23,6 @@ pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = arguments.first().map(|name| Path::new(name).file_name().unwrap_or_default().to_owned());
     let rest = arguments.get(1..).unwrap_or_default();
     let name = name.as_deref().and_then(OsStr::to_str);
-    if let Some(program) = name.and_then(|name| name.strip_prefix("test-")) {
-        return misbehave::run(program);
-    }
     let result = match name {
         Some("mount") => Mount::parse(rest).and_then(|mount| mount.perform()),
         Some("umount") => unmount(rest),

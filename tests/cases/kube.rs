@@ -1,15 +1,15 @@
 //! Kubernetes on a machine: the node, a pod of the image's own, what is refused, what a reboot leaves. One case makes the machine;
 //! each other one has a copy of its own.
 //!
-//! It is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured. It tags nothing, for that
-//! takes an emulated machine half of its time: at the default level, and where QEMU loads its kernel, the same image runs a
-//! pod in the first case.
+//! It is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured. It is of the debug
+//! profile, for pods that misbehave run the guest. It tags nothing, for that takes an emulated machine half of its time: at the
+//! default level, and where QEMU loads its kernel, the release image runs a pod in the first case.
 
 use std::time::Duration;
 
 use crate::{
-    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Need, Owner, ServiceStatus, Starts, Status,
-    Via, recovered, same_machine, web_pod,
+    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Image, Need, Owner, ServiceStatus, Starts,
+    Status, Via, recovered, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use qemu::console::Mark;
@@ -230,7 +230,7 @@ impl Cluster {
     fn with_pod(t: &Context) -> anyhow::Result<Self> {
         let (owner, outside) = (t.owner()?, Outside::new(u32::MAX)?);
         let config = owner.config(NAME, &["--level", "encrypted"])?;
-        let plan = t.machine("m").boot(Via::Uefi).memory_mib(3072).tpm().nic(outside.cable.link());
+        let plan = t.debug_machine("m")?.boot(Via::Uefi).memory_mib(3072).tpm().nic(outside.cable.link());
         let (plan, disk) = plan.raw_disk(DISK_MIB)?;
         disk.put_config(&config)?;
         let vm = plan.start()?;
@@ -247,17 +247,17 @@ impl Cluster {
     }
 
     fn save(mut self, t: &Context) -> anyhow::Result<()> {
-        t.save(KUBERNETES, t.image(), &self.owner, &mut [("m", &mut self.vm)], ())
+        t.save(KUBERNETES, &Image::debug_of_environment()?, &self.owner, &mut [("m", &mut self.vm)], ())
     }
 
     /// A copy of its own for this case.
     pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
-        Self::come_back(t.copy(KUBERNETES, t.image())?)
+        Self::come_back(t.copy(KUBERNETES, &Image::debug_of_environment()?)?)
     }
 
     /// The same with this clock on its board, by which the machine has noticed how long it lay.
     fn copy_at(t: &Context, clock: Clock) -> anyhow::Result<Self> {
-        let mut copy = t.copy(KUBERNETES, t.image())?;
+        let mut copy = t.copy(KUBERNETES, &Image::debug_of_environment()?)?;
         copy.clock = Some(clock);
         Self::come_back(copy)
     }

@@ -1,7 +1,7 @@
 //! Pods of the image's own and of who means harm, on copies of the machine of `kube.rs`: what is refused to them, what they see of
 //! the machine, who reaches them, and what they can take.
 
-use crate::{Case, CommandRefusal, Context, FleetKind, Need, Starts, web_pod, wild_namespace, wild_pod, wild_profile};
+use crate::{Case, CommandRefusal, Context, FleetKind, Need, Starts, web_pod, wild_namespace, wild_pod};
 use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
 use serde_json::{Value, json};
@@ -240,7 +240,6 @@ impl Cluster {
     fn wild(t: &Context) -> anyhow::Result<Self> {
         let cluster = Self::copy(t)?;
         cluster.apply(t, &wild_namespace(WILD))?;
-        cluster.apply(t, &wild_profile(WILD))?;
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--namespace", WILD, POD])?;
         Ok(cluster)
     }

@@ -43,38 +43,23 @@ pub fn wild_namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
 
-/// Profile of the image that a wild pod runs on, as it is told: the programs that misbehave run in the debug profile
-/// only.
-#[must_use]
-pub fn wild_profile(namespace: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": { "name": "profile", "namespace": namespace },
-        "data": { "profile": "debug" },
-    })
-}
-
-/// A pod that runs the test program `program` of the machine's own `init`, unprivileged but for the sight of that file
-/// and of the machine's cgroups. It is not started again.
+/// A pod that runs a program of the guest, which a debug image has, unprivileged but for the sight of that file and of the
+/// machine's cgroups. It is not started again.
 #[must_use]
 pub fn wild_pod(namespace: &str, program: &str) -> Value {
-    let path = format!("/bin/test-{program}");
+    const GUEST: &str = "/bin/guest";
     let mut pod = web_pod(program, false);
     pod["metadata"]["namespace"] = json!(namespace);
     pod["spec"]["restartPolicy"] = json!("Never");
-    // Process 1 of a container would take itself for the machine's.
-    pod["spec"]["shareProcessNamespace"] = json!(true);
     pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
-    pod["spec"]["containers"][0]["command"] = json!([path]);
+    pod["spec"]["containers"][0]["command"] = json!([GUEST]);
+    pod["spec"]["containers"][0]["args"] = json!([program]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([
-        { "name": "init", "mountPath": path, "readOnly": true },
-        { "name": "profile", "mountPath": "/etc/cairn", "readOnly": true },
+        { "name": "guest", "mountPath": GUEST, "readOnly": true },
         { "name": "cgroup", "mountPath": "/host/cgroup", "readOnly": true },
     ]);
     pod["spec"]["volumes"] = json!([
-        { "name": "init", "hostPath": { "path": "/bin/init", "type": "File" } },
-        { "name": "profile", "configMap": { "name": "profile" } },
+        { "name": "guest", "hostPath": { "path": GUEST, "type": "File" } },
         { "name": "cgroup", "hostPath": { "path": "/sys/fs/cgroup", "type": "Directory" } },
     ]);
     pod

@@ -308,7 +308,7 @@ const PROFILE: &str = "/etc/cairn/profile";
 ///
 /// # Errors
 /// When the root does not say.
-pub(crate) fn profile() -> io::Result<Profile> {
+fn profile() -> io::Result<Profile> {
     let word = fs::read_to_string(PROFILE)?;
     Ok(if word.trim() == "debug" { Profile::Debug } else { Profile::Release })
 }

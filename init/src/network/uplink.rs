@@ -155,16 +155,6 @@ impl Uplink {
     }
 }
 
-/// Takes away the last rule, which denies; for the debug profile's tests alone.
-///
-/// # Errors
-/// When the kernel has no such rule.
-pub(crate) async fn route_for_strangers() -> Result<(), Error> {
-    let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
-    let _carrying = tasks::spawn(connection);
-    rules::unset_last(&handle).await
-}
-
 /// Address, gateway and resolvers of a link, by DHCP or from the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lease {

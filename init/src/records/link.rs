@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use cluster::txn::{Outcome, Txn};
 use etcd::members::{Health, Member, MemberChange};
-use etcd::wire::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
-    WatchResponse,
-};
+use etcd::wire::etcdserverpb::{RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse, WatchResponse};
 use etcd::{AuthClient, BadAnswer, ClusterClient, KvClient, MaintenanceClient, RecordsReader, WatchClient, members};
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
@@ -51,7 +48,7 @@ pub(crate) struct Link(Channel);
 
 impl Link {
     /// To etcd at `address`; connects when it is asked something.
-    pub(crate) fn to(address: SocketAddrV4, client: tls::Client) -> Self {
+    pub(super) fn to(address: SocketAddrV4, client: tls::Client) -> Self {
         let endpoint = Endpoint::from_static("https://etcd.cairn.internal")
             .connect_timeout(CONNECTS)
             .http2_keep_alive_interval(KEEP_ALIVE)
@@ -68,22 +65,17 @@ impl Link {
     }
 
     /// Asks for a transaction that is one already.
-    pub(crate) async fn transact(&self, asked: TxnRequest) -> Result<TxnResponse, NoAnswer> {
+    pub(super) async fn transact(&self, asked: TxnRequest) -> Result<TxnResponse, NoAnswer> {
         in_time(self.keys().txn(asked)).await
     }
 
     /// Reads one key or a range of keys, as `asked` says.
-    pub(crate) async fn range(&self, asked: RangeRequest) -> Result<RangeResponse, NoAnswer> {
+    pub(super) async fn range(&self, asked: RangeRequest) -> Result<RangeResponse, NoAnswer> {
         in_time(self.keys().range(asked)).await
     }
 
-    /// Deletes keys that nothing is decided by.
-    pub(crate) async fn delete(&self, asked: DeleteRangeRequest) -> Result<DeleteRangeResponse, NoAnswer> {
-        in_time(self.keys().delete_range(asked)).await
-    }
-
     /// Watches what is changed behind `revision`, as long as this etcd has a leader.
-    pub(crate) async fn watch(&self, revision: u64) -> Result<Streaming<WatchResponse>, NoAnswer> {
+    pub(super) async fn watch(&self, revision: u64) -> Result<Streaming<WatchResponse>, NoAnswer> {
         let mut client = WatchClient::new(self.0.clone()).max_decoding_message_size(RecordsReader::MOST_BYTES);
         // It is created by the first message; a stream without a second one stays open.
         let asked =

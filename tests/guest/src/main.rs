@@ -1,6 +1,12 @@
 //! The guest: programs that tests start inside a machine, each of which does one thing that no service should. Only the debug
 //! image has it. It knows the machine as whoever took a service over would know it, and so must never name `init`.
 
+mod etcd;
+mod meshed;
+mod misbehave;
+mod netlink;
+mod places;
+mod secrets;
 mod tpm;
 
 use std::io::{self, Write};
@@ -16,8 +22,30 @@ fn main() -> ExitCode {
 /// Runs the program that this word stands for.
 fn run(program: Option<&str>) -> ExitCode {
     let result = match program {
+        Some("exit") => return ExitCode::FAILURE,
+        Some("connections") => misbehave::connections(),
+        Some("deaf") => misbehave::deaf(),
+        Some("flood") => misbehave::flood(),
+        Some("greedy") => misbehave::greedy(),
+        Some("bomb") => misbehave::bomb(),
+        Some("hog") => misbehave::hog(),
+        Some("bounds") => misbehave::bounds(),
+        Some("calls") => misbehave::calls(),
+        Some("trace") => misbehave::trace(),
+        Some("idle") => misbehave::idle(),
+        Some("latency") => misbehave::latency(),
+        Some("processes") => misbehave::processes(),
+        Some("orphans") => misbehave::orphans(),
+        Some("unreaped") => misbehave::unreaped(),
         Some("unseal") => tpm::unseal(),
         Some("tpm") => tpm::attack(),
+        Some("etcd") => etcd::ask(),
+        Some("secrets") => secrets::all(),
+        Some("places") => places::all(),
+        Some("router") => netlink::router(),
+        Some("foreign") => netlink::foreign(),
+        Some("returns") => meshed::returns(),
+        Some("carries") => meshed::carries(),
         Some(_) | None => return ExitCode::from(UNKNOWN),
     };
     match result {

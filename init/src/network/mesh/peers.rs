@@ -1,7 +1,7 @@
 //! Keeps the kernel's WireGuard peers, and the routes to their pods, those of the cluster: performs what the crate `mesh`
 //! decides, and decides nothing. Whoever hears of peers tells it through [`Told`].
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 
@@ -9,10 +9,10 @@ use cluster::peer::Peer;
 use cluster::peers::{Known, News};
 use cluster::state::StateVersion;
 use keys::endpoint::Endpoint;
-use mesh::kernel::{KernelState, PeerChange, Route, UplinkRoute, Way};
+use mesh::kernel::{KernelState, Route, UplinkRoute, Way};
 use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
-use model::{Ipv4Prefix, MachineId, VPN_PORT, VpnPubKey};
+use model::{Ipv4Prefix, MachineId, VPN_PORT};
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
@@ -22,7 +22,6 @@ use unlock::whereabouts::Whereabouts;
 
 use super::echoes::Echoes;
 use super::roll::Roll;
-use super::wireguard::WireGuard;
 use super::{Error, Mesh};
 use crate::machine::randomness;
 use crate::runtime::services::until;
@@ -251,29 +250,6 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> R
         Effect::Heard(heard) => told.roll().answer(heard),
     }
     Ok(None)
-}
-
-/// Takes all peers away and puts one of nobody there, with an address of the first of them; for the debug profile's tests
-/// alone. The keys of those that were there.
-///
-/// # Errors
-/// [`Error`] names the step.
-pub(crate) async fn put_a_foreign_one_in_their_place() -> Result<BTreeSet<VpnPubKey>, Error> {
-    let wireguard = WireGuard::find().await?;
-    let peers = wireguard.peers().await?;
-    let allowed = peers.values().next().map(|peer| peer.allowed.clone()).unwrap_or_default();
-    let foreign = PeerChange::Set { key: VpnPubKey([9; 32]), endpoint: None, allowed };
-    let gone = peers.keys().copied().map(PeerChange::Remove);
-    wireguard.change(&gone.chain([foreign]).collect::<Vec<_>>()).await?;
-    Ok(peers.into_keys().collect())
-}
-
-/// The keys of the peers that the kernel has.
-///
-/// # Errors
-/// [`Error`] names the step.
-pub(crate) async fn keys() -> Result<BTreeSet<VpnPubKey>, Error> {
-    Ok(WireGuard::find().await?.peers().await?.into_keys().collect())
 }
 
 fn route(to: Ipv4Prefix, limit: Option<u16>, index: u32) -> RouteMessage {

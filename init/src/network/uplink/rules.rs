@@ -119,11 +119,6 @@ fn names(uplinks: &[Link]) -> impl Iterator<Item = &str> {
     uplinks.iter().map(|link| link.name.as_str())
 }
 
-/// Deletes the last rule; see [`super::route_for_strangers`].
-pub(super) async fn unset_last(handle: &Handle) -> Result<(), Error> {
-    delete(handle, DENIES).await
-}
-
 async fn add(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
     let mut request = handle.rule().add();
     *request.message_mut() = rule.message();

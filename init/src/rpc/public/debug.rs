@@ -1,8 +1,11 @@
 //! Fault injection for tests. Served by the debug profile only, and to the owner only; the access table refuses it
 //! elsewhere. It breaks things by the same ways that services use, never by ways of its own.
 
+mod memory;
+
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +19,6 @@ use sys::process::{Exit, Privileges};
 use tonic::{Request, Response, Status};
 
 use super::context::{Broken, Context};
-use crate::applet::{misbehave, secrets};
 use crate::control::balancer;
 use crate::runtime::child::Command;
 use crate::runtime::services::{Run, Services, Unit};
@@ -35,7 +37,11 @@ const MOST_CHILDREN: u32 = 1000;
 /// Far more than they need.
 const LIMITS: Limits = Limits { memory: 256 << 20, pids: 2048 };
 /// Limits that a greedy program soon comes up against.
-const NARROW: Limits = Limits { memory: 32 << 20, pids: misbehave::MOST_THREADS };
+const NARROW: Limits = Limits { memory: 32 << 20, pids: 64 };
+/// Exit code of the guest that ends at once.
+const ENDED: i32 = 1;
+/// Where the guest that measures the balancer answers itself.
+const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000);
 /// Short, so that a test sees it grow.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2), stable: Duration::from_secs(60) };
@@ -65,14 +71,14 @@ impl Debug {
         let count = count.parse().ok().filter(|count| *count <= MOST_CHILDREN);
         let count = count.ok_or_else(|| Status::invalid_argument("not a number up to 1000; nothing was done"))?;
         let children = self.context.panel.children.clone();
-        let spawn = move || (0..count).map(|_| children.spawn("test.children", &program("test-exit"))).collect();
+        let spawn = move || (0..count).map(|_| children.spawn("test.children", &guest("exit"))).collect();
         // Off the thread that reaps, so that children die while others are being registered.
         let started: io::Result<Vec<_>> = tasks::blocking(spawn).await;
         let failed = |error: io::Error| Status::internal(format!("start children: {error}"));
         let mut started = started.map_err(failed)?;
         let mut reaped = 0;
         for child in &mut started {
-            reaped += u32::from(child.exited().await == Exit::Code(misbehave::ENDED.into()));
+            reaped += u32::from(child.exited().await == Exit::Code(ENDED));
         }
         let left = match started.first() {
             // Counts the dead that nobody has reaped, which cgroup.procs does not.
@@ -85,7 +91,7 @@ impl Debug {
     /// Searches PID 1's own memory for a secret.
     async fn search(masked: &str) -> Result<String, Status> {
         let masked = masked.to_owned();
-        let found = tasks::blocking(move || secrets::in_own_memory(&masked)).await;
+        let found = tasks::blocking(move || memory::times_held(&masked)).await;
         let failed = |error| Status::internal(format!("search PID 1's memory: {error}"));
         Ok(format!("held {} times", found.map_err(failed)?))
     }
@@ -150,32 +156,30 @@ impl Debug {
 fn unit(service: &str) -> Option<Unit> {
     let always = Restart::Always(BACKOFF);
     let (name, restart, run) = match service {
-        "test.connections" => ("test.connections", Restart::Never, Run::Child(program("test-connections"))),
-        "test.crash-loop" => ("test.crash-loop", always, Run::Child(program("test-exit"))),
-        "test.deaf" => ("test.deaf", always, Run::Child(program("test-deaf"))),
-        "test.greedy" => {
-            ("test.greedy", Restart::Never, Run::Child(Command { limits: NARROW, ..program("test-greedy") }))
-        }
+        "test.connections" => ("test.connections", Restart::Never, Run::Child(guest("connections"))),
+        "test.crash-loop" => ("test.crash-loop", always, Run::Child(guest("exit"))),
+        "test.deaf" => ("test.deaf", always, Run::Child(guest("deaf"))),
+        "test.greedy" => ("test.greedy", Restart::Never, Run::Child(Command { limits: NARROW, ..guest("greedy") })),
         // Its probe asks a socket that nobody opens.
-        "test.unready" => ("test.unready", always, Run::Child(program("test-idle"))),
-        "test.pair-a" => ("test.pair-a", always, Run::Child(program("test-idle"))),
-        "test.pair-b" => ("test.pair-b", always, Run::Child(program("test-idle"))),
-        "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
+        "test.unready" => ("test.unready", always, Run::Child(guest("idle"))),
+        "test.pair-a" => ("test.pair-a", always, Run::Child(guest("idle"))),
+        "test.pair-b" => ("test.pair-b", always, Run::Child(guest("idle"))),
+        "test.flood" => ("test.flood", Restart::Never, Run::Child(guest("flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(guest("unseal"))),
-        "test.etcd" => ("test.etcd", Restart::Never, Run::Child(program("test-etcd"))),
+        "test.etcd" => ("test.etcd", Restart::Never, Run::Child(guest("etcd"))),
         "test.tpm" => ("test.tpm", Restart::Never, Run::Child(guest("tpm"))),
-        "test.secrets" => ("test.secrets", Restart::Never, Run::Child(program("test-secrets"))),
-        "test.trace" => ("test.trace", Restart::Never, Run::Child(program("test-trace"))),
-        "test.places" => ("test.places", Restart::Never, Run::Child(program("test-places"))),
-        "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
-        "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(|| vec![misbehave::ECHO]))),
-        "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),
-        "test.router" => ("test.router", Restart::Never, Run::Child(program("test-router"))),
-        "test.returns" => ("test.returns", Restart::Never, Run::Child(program("test-returns"))),
-        "test.carries" => ("test.carries", Restart::Never, Run::Child(program("test-carries"))),
-        "test.foreign" => ("test.foreign", Restart::Never, Run::Child(program("test-foreign"))),
-        "test.orphans" => ("test.orphans", Restart::Never, Run::Child(program("test-orphans"))),
-        "test.unreaped" => ("test.unreaped", Restart::Never, Run::Child(program("test-unreaped"))),
+        "test.secrets" => ("test.secrets", Restart::Never, Run::Child(guest("secrets"))),
+        "test.trace" => ("test.trace", Restart::Never, Run::Child(guest("trace"))),
+        "test.places" => ("test.places", Restart::Never, Run::Child(guest("places"))),
+        "test.processes" => ("test.processes", Restart::Never, Run::Child(guest("processes"))),
+        "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(|| vec![ECHO]))),
+        "test.latency" => ("test.latency", always, Run::Child(guest("latency"))),
+        "test.router" => ("test.router", Restart::Never, Run::Child(guest("router"))),
+        "test.returns" => ("test.returns", Restart::Never, Run::Child(guest("returns"))),
+        "test.carries" => ("test.carries", Restart::Never, Run::Child(guest("carries"))),
+        "test.foreign" => ("test.foreign", Restart::Never, Run::Child(guest("foreign"))),
+        "test.orphans" => ("test.orphans", Restart::Never, Run::Child(guest("orphans"))),
+        "test.unreaped" => ("test.unreaped", Restart::Never, Run::Child(guest("unreaped"))),
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up
     };
@@ -200,15 +204,9 @@ async fn panics() -> io::Result<()> {
 
 /// A program of the guest, which only the debug image has.
 fn guest(program: &str) -> Command {
-    let argv = vec!["guest".to_owned(), program.to_owned()];
-    Command { path: "/bin/guest".to_owned(), argv, ..self::program(program) }
-}
-
-/// This program by another name.
-fn program(name: &str) -> Command {
     Command {
-        path: "/bin/init".to_owned(),
-        argv: vec![name.to_owned()],
+        path: "/bin/guest".to_owned(),
+        argv: vec!["guest".to_owned(), program.to_owned()],
         environment: Vec::new(),
         privileges: Privileges::Fixed,
         limits: LIMITS,

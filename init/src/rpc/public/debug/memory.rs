@@ -1,45 +1,19 @@
-//! Whether a secret still lies in a process' memory, for the debug profile's test. The secret comes masked, and what is
-//! read is masked before it is compared, so that the search leaves no copy behind and does not find itself.
+//! Whether a secret still lies in PID 1's memory. The secret comes masked, and what is read is masked before it is compared,
+//! so that the search leaves no copy behind and does not find itself.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use std::path::Path;
 use zeroize::Zeroizing;
-
-use crate::runtime::durable;
 
 /// Flips every bit: what is masked is not found by who looks for what it stands for.
 const MASK: u8 = 0xff;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
 
-/// Whether the kernel could write a process' memory to a file (`kernel/sys.c`, core(5)): it has no such setting then.
-pub(super) fn core_dumps() -> bool {
-    !matches!(durable::exists(Path::new("/proc/sys/kernel/core_pattern")), Ok(false))
-}
-
-/// Secrets that root finds on the data partition, as `name masked-hex`: PID 1 should hold one copy of each, or none.
-pub(super) fn on_the_data_partition() -> io::Result<Vec<String>> {
-    let mut found = Vec::new();
-    for name in ["vpn.key", "master-secret", "cairn.key", "etcd.key", "kubernetes.key"] {
-        let mut bytes = fs::read(format!("/data/cairn/{name}"))?;
-        // PKCS#8 holds the private scalar as an octet string of 32 bytes (RFC 5915, section 3).
-        if name.ends_with(".key") && bytes.len() > 32 {
-            let scalar = bytes.windows(2).position(|tag| tag == [4, 32]).ok_or(io::ErrorKind::InvalidData)?;
-            bytes = bytes.get(scalar + 2..scalar + 34).ok_or(io::ErrorKind::InvalidData)?.to_vec();
-        }
-        let mut line = format!("{name} ");
-        bytes.iter().try_for_each(|byte| write!(line, "{:02x}", byte ^ MASK)).map_err(io::Error::other)?;
-        found.push(line);
-    }
-    Ok(found)
-}
-
 /// How often the secret that `masked` stands for, in hex digits, lies in this process' own writable memory.
-pub(crate) fn in_own_memory(masked: &str) -> io::Result<usize> {
+pub(super) fn times_held(masked: &str) -> io::Result<usize> {
     let digits = masked.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2));
     let masked: Option<Vec<u8>> = digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
     let masked = masked.filter(|masked| masked.len() >= 16).ok_or(io::ErrorKind::InvalidInput)?;
@@ -89,13 +63,13 @@ mod tests {
                 Ok::<(), ()>(())
             })
         };
-        assert_eq!(in_own_memory(&masked).expect("readable"), 0);
+        assert_eq!(times_held(&masked).expect("readable"), 0);
         let held = [make().expect("made"), make().expect("made")];
-        assert_eq!(in_own_memory(&masked).expect("readable"), 2);
+        assert_eq!(times_held(&masked).expect("readable"), 2);
         drop(held);
-        assert_eq!(in_own_memory(&masked).expect("readable"), 0);
+        assert_eq!(times_held(&masked).expect("readable"), 0);
         for bad in ["", "00", "zz", &masked[1..]] {
-            assert!(in_own_memory(bad).is_err(), "{bad}");
+            assert!(times_held(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,87 +1,34 @@
-//! The programs behind the debug profile's test services: each does one thing that no service should. In another
-//! profile they refuse to run.
+//! Programs that take all they can, end when they should not or not when they should, and leave behind what others have to
+//! take away; and those that look at the machine from where a service stands.
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
-use super::bare_etcd;
-use super::meshed;
-use super::places;
-use super::say;
-use super::secrets;
-use crate::machine::kernel;
-use crate::network::uplink;
-use crate::runtime::clock;
+use crate::say;
 
-/// Exit code of a program that ends at once; counted by whoever started it.
-pub(crate) const ENDED: u8 = 1;
-/// Tasks that the greedy program may have, the first one included.
-pub(crate) const MOST_THREADS: u32 = 64;
+/// Tasks that the greedy program may have, the first one included, by its limit as a service.
+const MOST_THREADS: usize = 64;
 /// Memory that the greedy program would take if nobody ended it.
 const MOST_MEBIBYTES: usize = 128;
 /// For a thread that does nothing.
 const STACK: usize = 64 << 10;
-/// Where the program that measures the balancer answers itself.
-pub(crate) const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000);
+/// Where the program that measures the balancer answers itself: the one backend of the test's balancer.
+const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000);
 /// Connections after which the measuring program writes a line.
 const ASKED: usize = 100;
 /// So many children of each kind are left behind; the cgroup of a test service holds far more.
 const ORPHANS: usize = 100;
-/// This profile has no such program.
-const REFUSED: u8 = 2;
-
-/// Runs the program of this name.
-pub(crate) fn run(program: &str) -> ExitCode {
-    if !kernel::profile().is_ok_and(|profile| profile == api::Profile::Debug) {
-        return ExitCode::from(REFUSED);
-    }
-    let result = match program {
-        "exit" => return ExitCode::from(ENDED),
-        "connections" => connections(),
-        "deaf" => deaf(),
-        "flood" => flood(),
-        "greedy" => greedy(),
-        "bomb" => bomb(),
-        "hog" => hog(),
-        "bounds" => bounds(),
-        "calls" => calls(),
-        "trace" => trace(),
-        "idle" => idle(),
-        "latency" => latency(),
-        "etcd" => bare_etcd::asked_by_others().map(|answers| answers.iter().for_each(|line| say(line))),
-        "secrets" => {
-            say(&format!("core dumps: {}", secrets::core_dumps()));
-            secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line)))
-        }
-        "places" => places::all().map(|found| found.iter().for_each(|line| say(line))),
-        "processes" => processes(),
-        "router" => router(),
-        "returns" => meshed::returns(),
-        "carries" => meshed::carries(),
-        "foreign" => meshed::foreign(),
-        "orphans" => orphans(),
-        "unreaped" => unreaped(),
-        _ => return ExitCode::from(REFUSED), // a name that no test service has
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("failed: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// Writes down twice a second how many connections of the public port are established (`/proc/net/tcp`: the kernel's
 /// view, whatever PID 1 believes).
-fn connections() -> io::Result<()> {
+pub(super) fn connections() -> io::Result<()> {
     let port = format!(":{:04X}", model::PUBLIC_API_PORT);
     loop {
         let table = fs::read_to_string("/proc/net/tcp")?;
@@ -95,10 +42,10 @@ fn connections() -> io::Result<()> {
 }
 
 /// Ignores SIGTERM, and has a child that nobody asks: only who ends the whole cgroup ends both.
-fn deaf() -> io::Result<()> {
+pub(super) fn deaf() -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let mut asked = signal(SignalKind::terminate())?;
-        let _child = Command::new("/bin/init").arg0("test-idle").spawn()?;
+        let _child = this_program("idle").spawn()?;
         say("listening");
         while asked.recv().await.is_some() {
             say("asked to end, going on");
@@ -108,21 +55,21 @@ fn deaf() -> io::Result<()> {
 }
 
 /// Writes a million lines as fast as somebody reads them: where that is fast, 100 000 a second for ten seconds.
-fn flood() -> io::Result<()> {
+pub(super) fn flood() -> io::Result<()> {
     let mut out = io::stdout().lock();
     let lines = "a line like any other, of which there are far too many\n".repeat(64);
     (0..16_384).try_for_each(|_| out.write_all(lines.as_bytes()))
 }
 
 /// Starts threads until it may not, then takes memory until it is ended.
-fn greedy() -> io::Result<()> {
+pub(super) fn greedy() -> io::Result<()> {
     let mut threads = Vec::new();
     let refused = loop {
         match std::thread::Builder::new().stack_size(STACK).spawn(idle) {
             Ok(thread) => threads.push(thread),
             Err(error) => break error,
         }
-        if threads.len() > MOST_THREADS as usize {
+        if threads.len() > MOST_THREADS {
             return Err(io::Error::other("it may start as many threads as it likes"));
         }
     };
@@ -135,7 +82,7 @@ fn greedy() -> io::Result<()> {
 }
 
 /// Asks itself through PID 1's balancer, one connection after the other, and writes down how long that took.
-fn latency() -> io::Result<()> {
+pub(super) fn latency() -> io::Result<()> {
     let listener = TcpListener::bind(ECHO)?;
     std::thread::spawn(move || listener.incoming().flatten().try_for_each(|mut stream| echo(&mut stream)));
     loop {
@@ -143,12 +90,12 @@ fn latency() -> io::Result<()> {
         while took.len() < ASKED {
             // Hardly any load by itself: what is measured is how long others keep PID 1.
             std::thread::park_timeout(Duration::from_millis(10));
-            let began = clock::now();
+            let began = Instant::now();
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, model::KUBERNETES_API_PORT))?;
             stream.set_nodelay(true)?;
             stream.write_all(b"?")?;
             stream.read_exact(&mut [0])?;
-            took.push(clock::now().duration_since(began).as_micros());
+            took.push(began.elapsed().as_micros());
         }
         took.sort_unstable();
         let (median, most, longest) = (took[ASKED / 2], took[ASKED * 95 / 100], took[ASKED - 1]);
@@ -164,11 +111,11 @@ fn echo(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Starts processes until it may not, says how many, and goes on trying.
-fn bomb() -> io::Result<()> {
+pub(super) fn bomb() -> io::Result<()> {
     let mut children = 0_u32;
     let mut refused = false;
     loop {
-        match Command::new("/proc/self/exe").arg0("test-idle").spawn() {
+        match this_program("idle").spawn() {
             Ok(_lives_as_long_as_the_container) => children += 1,
             Err(error) if !refused => {
                 refused = true;
@@ -180,7 +127,7 @@ fn bomb() -> io::Result<()> {
 }
 
 /// Takes memory until it is ended.
-fn hog() -> io::Result<()> {
+pub(super) fn hog() -> io::Result<()> {
     let mut held = Vec::new();
     loop {
         held.push(vec![1_u8; 16 << 20]);
@@ -194,7 +141,7 @@ fn hog() -> io::Result<()> {
 const CGROUPS: &str = "/host/cgroup";
 
 /// A line for each cgroup that bounds something, as the kernel has it: its path, memory.min, memory.max, pids.max.
-fn bounds() -> io::Result<()> {
+pub(super) fn bounds() -> io::Result<()> {
     let root = Path::new(CGROUPS);
     let mut groups = vec![root.join("init"), root.join("pods"), root.join("pods/kubepods"), root.join("shims")];
     for entry in fs::read_dir(root.join("services"))? {
@@ -217,7 +164,7 @@ const CALLS: &str = "CALLS";
 const ANSWERS: Duration = Duration::from_secs(5);
 
 /// Calls each place that its environment names, says what any server answers, and writes down what became of it.
-fn calls() -> io::Result<()> {
+pub(super) fn calls() -> io::Result<()> {
     let places = std::env::var(CALLS).map_err(io::Error::other)?;
     for place in places.split_whitespace() {
         let said = match TcpStream::connect_timeout(&place.parse().map_err(io::Error::other)?, ANSWERS) {
@@ -235,13 +182,16 @@ fn answered(mut stream: TcpStream) -> io::Result<&'static str> {
     Ok(if stream.read(&mut [0; 64])? > 0 { "answers" } else { "no answer: closed" })
 }
 
+/// Words of the idle program, as `proc_pid_cmdline(5)` has them.
+const IDLE_WORDS: &[u8] = b"/proc/self/exe\0idle\0";
+
 /// As root, reads the memory of another process: of its own child, and of PID 1. Its own memory is the control: that opens.
-fn trace() -> io::Result<()> {
+pub(super) fn trace() -> io::Result<()> {
     fs::File::open("/proc/self/mem")?;
-    let mut child = Command::new("/proc/self/exe").arg0("test-idle").spawn()?;
+    let mut child = this_program("idle").spawn()?;
     // A child has its parent's memory, which its parent may read, until it executes (posix_spawn is a vfork, and the kernel
     // lets the parent go on a moment before the exchange: fs/exec.c `exec_mmap`). Then its words are its own.
-    while fs::read(format!("/proc/{}/cmdline", child.id()))? != b"test-idle\0" {
+    while fs::read(format!("/proc/{}/cmdline", child.id()))? != IDLE_WORDS {
         std::thread::yield_now();
     }
     let result =
@@ -258,22 +208,14 @@ fn trace() -> io::Result<()> {
 }
 
 /// Waits to be ended.
-fn idle() -> io::Result<()> {
+pub(super) fn idle() -> io::Result<()> {
     loop {
         std::thread::park();
     }
 }
 
-/// Makes the machine a router for strangers, so that a test sees what its rules are there for.
-fn router() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    runtime.block_on(uplink::route_for_strangers()).map_err(io::Error::other)?;
-    say("a router now");
-    Ok(())
-}
-
 /// A line for each process that runs a program: its number, the program, its cgroup. Kernel threads run none.
-fn processes() -> io::Result<()> {
+pub(super) fn processes() -> io::Result<()> {
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         // Not a process, a kernel thread, or ended meanwhile.
@@ -288,11 +230,11 @@ fn processes() -> io::Result<()> {
 }
 
 /// Leaves children behind that nobody but PID 1 can reap: some end by themselves once it is gone, some go on.
-fn orphans() -> io::Result<()> {
-    for program in ["test-exit", "test-idle"] {
+pub(super) fn orphans() -> io::Result<()> {
+    for program in ["exit", "idle"] {
         for _ in 0..ORPHANS {
             // Dropping the handle neither kills nor waits.
-            drop(Command::new("/bin/init").arg0(program).spawn()?);
+            drop(this_program(program).spawn()?);
         }
     }
     say(&format!("{} children left behind", 2 * ORPHANS));
@@ -301,7 +243,7 @@ fn orphans() -> io::Result<()> {
 
 /// Tells which processes are dead and not reaped, or are children of PID 1 in a cgroup whose service has ended; again and
 /// again until there are none.
-fn unreaped() -> io::Result<()> {
+pub(super) fn unreaped() -> io::Result<()> {
     let mut told = Vec::new();
     loop {
         let found = left_over()?;
@@ -333,34 +275,9 @@ fn left_over() -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The host is no machine of the debug profile.
-    #[test]
-    fn nothing_runs_in_another_profile() {
-        let programs = [
-            "exit",
-            "connections",
-            "deaf",
-            "flood",
-            "greedy",
-            "idle",
-            "latency",
-            "secrets",
-            "processes",
-            "router",
-            "bomb",
-            "hog",
-            "bounds",
-            "calls",
-            "trace",
-            "orphans",
-            "unreaped",
-        ];
-        for program in programs.into_iter().chain(["other"]) {
-            assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
-        }
-    }
+/// Another program of this file's.
+fn this_program(word: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(word);
+    command
 }

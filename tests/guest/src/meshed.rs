@@ -1,13 +1,12 @@
-//! The debug profile's programs by which a mesh is tried: bytes are carried between two machines of it, and the kernel's part of
-//! it is changed behind PID 1's back. They must never be more than a service could be.
+//! Bytes that are carried between two machines of a mesh, from one service to another.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use super::say;
-use crate::network::mesh::peers;
-use crate::runtime::clock;
+use tokio::time::Instant;
+
+use crate::say;
 
 /// Where bytes are sent back as they came.
 const PORT: u16 = 7001;
@@ -33,7 +32,7 @@ pub(super) fn returns() -> io::Result<()> {
 
 /// Sends bytes to the first machine and takes them back at the same time: as many go each way.
 pub(super) fn carries() -> io::Result<()> {
-    let began = clock::now();
+    let began = Instant::now();
     let mut stream = TcpStream::connect((FIRST, PORT))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut sending = stream.try_clone()?;
@@ -49,26 +48,11 @@ pub(super) fn carries() -> io::Result<()> {
         }
     }
     sender.join().map_err(|_panic| io::Error::other("the sender panicked"))??;
-    say(&format!("{BYTES} bytes there and back in {} ms", clock::now().duration_since(began).as_millis()));
+    say(&format!("{BYTES} bytes there and back in {} ms", began.elapsed().as_millis()));
     Ok(())
 }
 
 fn pattern(from: usize, length: usize) -> Vec<u8> {
     // Another period than any power of two: a chunk in the wrong place is seen.
     (from..from + length).map(|at| u8::try_from(at % 251).unwrap_or_default()).collect()
-}
-
-/// Puts a peer of nobody in the place of those that are there, and waits until all is as it was.
-pub(super) fn foreign() -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let began = clock::now();
-        let before = peers::put_a_foreign_one_in_their_place().await.map_err(io::Error::other)?;
-        while peers::keys().await.map_err(io::Error::other)? != before {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let took = clock::now().duration_since(began).as_millis();
-        say(&format!("{} peers are back and the foreign one is gone after {took} ms", before.len()));
-        Ok(())
-    })
 }

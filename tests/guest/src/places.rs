@@ -7,8 +7,10 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use crate::storage::DATA;
+use crate::say;
 
+/// Where PID 1 mounts the data partition.
+const DATA: &str = "/data";
 /// A content that lies in extents, listed in the inode itself (`di_format`).
 const EXTENTS: u8 = 2;
 /// Where the list of extents begins in an inode of version 3.
@@ -23,9 +25,9 @@ struct Layout {
     log2_group_blocks: u8,
 }
 
-/// A line for everything on the data partition, down to etcd's own files: where its inode lies, and the first block of its content,
+/// Writes a line for everything on the data partition, down to etcd's own files: where its inode lies, and the first block of its content,
 /// in bytes from the start of the file system.
-pub(super) fn all() -> io::Result<Vec<String>> {
+pub(super) fn all() -> io::Result<()> {
     let mounts = fs::read_to_string("/proc/mounts")?;
     let device = mounts.lines().find_map(|line| line.split_once(' ').filter(|(_, rest)| rest.starts_with("/data ")));
     let (device, _) = device.ok_or_else(|| io::Error::other("no data partition is mounted"))?;
@@ -33,7 +35,9 @@ pub(super) fn all() -> io::Result<Vec<String>> {
     let layout = Layout::of(&bytes::<512>(&device, 0)?);
     let mut found = Vec::new();
     layout.below(Path::new(DATA), &device, &mut found)?;
-    Ok(found)
+    // All at once: whoever reads a line finds the others, too.
+    found.iter().for_each(|line| say(line));
+    Ok(())
 }
 
 fn bytes<const N: usize>(device: &File, at: u64) -> io::Result<[u8; N]> {
