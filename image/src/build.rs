@@ -12,7 +12,7 @@ use crate::disk::{self, DiskError};
 use crate::files::{self, FileError, hex};
 use crate::inputs::{ImageInputs, InputError, RootProgram};
 use crate::limits::{OverLimit, weigh};
-use crate::manifest::{Manifest, ManifestEntry, VerityPlace};
+use crate::manifest::{ImageProfile, Manifest, ManifestEntry, VerityPlace};
 use crate::root::{self, RootError};
 use crate::{cmdline, esp, initrd, names};
 
@@ -25,6 +25,16 @@ pub enum BuildError {
     /// PID 1 could not be taken into the initramfs.
     #[error(transparent)]
     Input(#[from] InputError),
+    /// PID 1 of a release holds what only tests need.
+    #[error(
+        "the program `init` of a release holds the word `{word}`: {because}; no image was made, build `init` without it"
+    )]
+    Forbidden {
+        /// Word that was found.
+        word: &'static str,
+        /// Why a release has no such word.
+        because: &'static str,
+    },
     /// The root.
     #[error(transparent)]
     Root(#[from] RootError),
@@ -57,6 +67,9 @@ pub enum BuildError {
     Manifest(#[from] serde_json::Error),
 }
 
+/// Words that PID 1 of a release does not hold, and why: each is part of something that only tests need.
+const FORBIDDEN: &[(&str, &str)] = &[("test-", "programs that tests start are the guest's")];
+
 /// Makes all artefacts of [`names`] in `out`, which is created; files there are replaced. The manifest comes last: where
 /// it is, the others are complete and within the limits.
 ///
@@ -71,12 +84,14 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
         }
         Ok(()) | Err(_) => {} // gone either way
     }
+    let init = inputs.program(RootProgram::Init)?;
+    refuse_forbidden(inputs.profile, &init)?;
     let (mut root_image, root_files) = root::make(inputs, &out.join("root.stage"))?;
     let (tree, verity) = verity::tree(&root_image)?;
     root_image.extend(tree);
 
     let kernel = files::read(&inputs.kernel.bzimage)?;
-    let stage0 = initrd::tree(inputs.program(RootProgram::Init)?, &verity)?;
+    let stage0 = initrd::tree(init, &verity)?;
     let initrd = initramfs::compress(&stage0.archive()?).map_err(BuildError::Compress)?;
     let (os_release, command_line) = (root::os_release(&inputs.version), cmdline::text());
     let parts = Uki {
@@ -115,4 +130,31 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
     weigh(&manifest)?;
     files::write(&manifest_path, &manifest.to_json()?)?;
     Ok(manifest)
+}
+
+/// Refuses a release's PID 1 that holds one of [`FORBIDDEN`].
+fn refuse_forbidden(profile: ImageProfile, init: &[u8]) -> Result<(), BuildError> {
+    let holds = |word: &str| init.windows(word.len()).any(|bytes| bytes == word.as_bytes());
+    match FORBIDDEN.iter().find(|(word, _)| profile == ImageProfile::Release && holds(word)) {
+        Some((word, because)) => Err(BuildError::Forbidden { word, because }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_no_init_that_holds_a_forbidden_word() {
+        for (word, _) in FORBIDDEN {
+            let init = format!("\x7fELF\0{word}\0");
+            let refused = refuse_forbidden(ImageProfile::Release, init.as_bytes());
+            assert!(matches!(refused, Err(BuildError::Forbidden { word: found, .. }) if found == *word), "{word}");
+            assert!(refuse_forbidden(ImageProfile::Debug, init.as_bytes()).is_ok(), "{word}: tests need it");
+            let (short, _) = word.split_at(word.len() - 1);
+            assert!(refuse_forbidden(ImageProfile::Release, short.as_bytes()).is_ok(), "{short}");
+        }
+        assert!(refuse_forbidden(ImageProfile::Release, b"").is_ok());
+    }
 }

@@ -224,6 +224,17 @@ fn without_a_program_there_is_no_image() {
     assert!(!dir.path().join(names::MANIFEST).exists());
 }
 
+#[test]
+fn a_release_whose_init_has_programs_of_tests_is_not_made() {
+    let dir = tempfile::tempdir().expect("room for temporary files");
+    let inputs = inputs(&dir.path().join("in"));
+    fs::write(&inputs.programs[&RootProgram::Init], b"\x7fELF test-exit").expect("our own file");
+    let error = build(&inputs, dir.path()).expect_err("it holds `test-`");
+    assert!(error.to_string().contains("`test-`"), "{error}");
+    assert!(!dir.path().join(names::MANIFEST).exists());
+    build(&ImageInputs { profile: ImageProfile::Debug, ..inputs }, dir.path()).expect("tests may have it");
+}
+
 /// The file systems stand up to the checkers of others.
 ///
 /// Proves: O6
