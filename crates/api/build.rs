@@ -7,13 +7,18 @@ use std::{env, fs};
 use prost::Message as _;
 
 const ROOT: &str = "proto";
-const FILES: [&str; 2] = ["proto/cairn/v1/public.proto", "proto/cairn/v1/vpn.proto"];
+const PUBLIC: &str = "proto/cairn/v1/public.proto";
+/// Compiled with the feature `faults` alone.
+const DEBUG: &str = "proto/cairn/v1/debug.proto";
+const VPN: &str = "proto/cairn/v1/vpn.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for file in FILES {
+    let files: &[&str] =
+        if env::var_os("CARGO_FEATURE_FAULTS").is_some() { &[PUBLIC, DEBUG, VPN] } else { &[PUBLIC, VPN] };
+    for file in files {
         println!("cargo:rerun-if-changed={file}");
     }
-    let descriptor = protox::compile(FILES, [ROOT])?;
+    let descriptor = protox::compile(files, [ROOT])?;
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     fs::write(out.join("descriptor.bin"), descriptor.encode_to_vec())?;
     // No transport: who listens and who connects brings its own, so that the TLS session stays in reach.

@@ -85,7 +85,7 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
         Ok(()) | Err(_) => {} // gone either way
     }
     let init = inputs.program(RootProgram::Init)?;
-    refuse_forbidden(inputs.profile, &init)?;
+    refuse_forbidden(inputs.init.profile(), &init)?;
     let (mut root_image, root_files) = root::make(inputs, &out.join("root.stage"))?;
     let (tree, verity) = verity::tree(&root_image)?;
     root_image.extend(tree);
@@ -116,7 +116,7 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
     let esp_files = esp::files(&mut esp).map_err(BuildError::Esp)?;
     let manifest = Manifest {
         version: inputs.version.clone(),
-        profile: inputs.profile,
+        profile: inputs.init.profile(),
         kernel: inputs.kernel.origin.clone(),
         cmdline: command_line.clone(),
         verity: VerityPlace::from(&verity),

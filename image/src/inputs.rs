@@ -1,7 +1,7 @@
 //! Inputs of an image: finished files, and where they are found now. It never makes anything of them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::files::{self, FileError};
 use crate::manifest::{ImageProfile, KernelOrigin};
@@ -11,11 +11,11 @@ use crate::manifest::{ImageProfile, KernelOrigin};
 pub struct ImageInputs {
     /// Version of Cairn.
     pub version: String,
-    /// Profile of the root.
-    pub profile: ImageProfile,
+    /// PID 1, and with it the profile of the root.
+    pub init: InitProgram,
     /// The kernel.
     pub kernel: KernelInput,
-    /// All of [`RootProgram::ALL`] that a root of this profile has.
+    /// All of [`RootProgram::ALL`] that a root of this profile has, but PID 1.
     pub programs: BTreeMap<RootProgram, PathBuf>,
     /// Upstream components and their versions, for the manifest.
     pub components: BTreeMap<String, String>,
@@ -25,6 +25,34 @@ pub struct ImageInputs {
     pub stub: PathBuf,
     /// systemd-boot, `systemd-bootx64.efi`.
     pub boot_loader: PathBuf,
+}
+
+/// PID 1 by the profile that it was compiled for. An image takes its own from it: no debug image is made of a release's.
+#[derive(Debug, Clone)]
+pub enum InitProgram {
+    /// Without the feature `faults`.
+    Release(PathBuf),
+    /// With it.
+    Debug(PathBuf),
+}
+
+impl InitProgram {
+    /// Profile that it was compiled for.
+    #[must_use]
+    pub fn profile(&self) -> ImageProfile {
+        match self {
+            Self::Release(_) => ImageProfile::Release,
+            Self::Debug(_) => ImageProfile::Debug,
+        }
+    }
+
+    /// Where it is found now.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Release(path) | Self::Debug(path) => path,
+        }
+    }
 }
 
 /// Where Debian's package systemd-boot-efi puts the stub.
@@ -123,8 +151,9 @@ impl RootProgram {
 impl ImageInputs {
     /// The bytes of a program.
     pub(crate) fn program(&self, program: RootProgram) -> Result<Vec<u8>, InputError> {
-        let path = self.programs.get(&program).ok_or(InputError::Missing(program.file_name()))?;
-        Ok(files::read(path)?)
+        let init = (program == RootProgram::Init).then(|| self.init.path());
+        let path = init.or_else(|| self.programs.get(&program).map(PathBuf::as_path));
+        Ok(files::read(path.ok_or(InputError::Missing(program.file_name()))?)?)
     }
 }
 

@@ -35,7 +35,9 @@ pub use build::{BuildError, build};
 pub use disk::{DiskError, instantiate};
 pub use esp::put_enrolment;
 pub use files::FileError;
-pub use inputs::{DEBIAN_BOOT_LOADER, DEBIAN_STUB, ImageInputs, InputError, KernelInput, Licence, RootProgram};
+pub use inputs::{
+    DEBIAN_BOOT_LOADER, DEBIAN_STUB, ImageInputs, InitProgram, InputError, KernelInput, Licence, RootProgram,
+};
 pub use limits::{OverLimit, Weight, weigh};
 pub use manifest::{ImageProfile, KernelOrigin, Manifest, ManifestEntry, Mode, VerityPlace};
 pub use root::{RootContent, RootError, RootRow, TABLE, plain_root, rows};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{self, FileError, hex, sha256};
 
-/// Which set of services an image starts; `init` is the same binary in all.
+/// Which set of services an image has: each profile has an `init` of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageProfile {

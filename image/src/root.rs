@@ -117,7 +117,7 @@ pub const TABLE: &[RootRow] = &[
     row("/opt/cni/bin/loopback", RootContent::Executable(RootProgram::CniLoopback), "a pod's loopback"),
     row("/etc", RootContent::Directory, "what programs insist on"),
     row("/etc/cairn", RootContent::Directory, "what the image says of itself"),
-    row("/etc/cairn/profile", RootContent::Profile, "one init for all profiles: this file tells them apart"),
+    row("/etc/cairn/profile", RootContent::Profile, "init shows it, and serves faults in the debug profile alone"),
     row("/etc/cni", RootContent::Directory, "containerd watches for it; the network's list comes from /run"),
     row("/etc/group", RootContent::Text("root:x:0:\nnogroup:x:65534:\n"), "runc looks groups up"),
     row(
@@ -205,7 +205,7 @@ fn make_with(
     remove(stage)?;
     fs::create_dir_all(stage).map_err(FileError::new("create directory", stage))?;
     let mut list = BTreeMap::new();
-    for row in rows(inputs.profile) {
+    for row in rows(inputs.init.profile()) {
         list.insert(row.path.to_owned(), put(inputs, row, stage)?);
     }
     for licence in &inputs.licences {
@@ -245,7 +245,7 @@ fn put(inputs: &ImageInputs, row: &RootRow, stage: &Path) -> Result<ManifestEntr
         RootContent::Executable(program) => Ok(put_file(&path, &inputs.program(program)?, 0o555)?),
         RootContent::Text(content) => text(content),
         RootContent::OsRelease => text(&os_release(&inputs.version)),
-        RootContent::Profile => text(&format!("{}\n", inputs.profile.word())),
+        RootContent::Profile => text(&format!("{}\n", inputs.init.profile().word())),
         RootContent::Image { program, reference } => {
             let bytes = inputs.program(program)?;
             let image = Image { reference, program: program.file_name(), bytes: &bytes, version: &inputs.version };

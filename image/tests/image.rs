@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use image::inspect::{InspectError, Report, inspect};
 use image::licences::{LicencesError, licences};
 use image::{
-    ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram, build, names,
+    ImageInputs, InitProgram, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram, build, names,
 };
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
@@ -32,12 +32,12 @@ fn inputs(dir: &Path) -> ImageInputs {
         |program: RootProgram| (program, put(program.file_name(), program.file_name().repeat(9000).as_bytes()));
     ImageInputs {
         version: "0.1.0".to_owned(),
-        profile: ImageProfile::Release,
+        init: InitProgram::Release(put("init", &b"init".repeat(9000))),
         kernel: KernelInput {
             bzimage: put("bzImage", &kernel),
             origin: KernelOrigin { version: "6.12.0".to_owned(), source_sha256: "00".repeat(32) },
         },
-        programs: RootProgram::ALL.into_iter().rev().map(program).collect(),
+        programs: RootProgram::ALL.into_iter().rev().filter(|one| *one != RootProgram::Init).map(program).collect(),
         components: BTreeMap::from([("etcd".to_owned(), "v3".to_owned())]),
         licences: vec![Licence { name: "etcd".to_owned(), text: put("LICENCE", b"do as you like\n") }],
         stub: image::DEBIAN_STUB.into(),

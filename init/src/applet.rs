@@ -173,11 +173,6 @@ fn parse_unmount(arguments: &[OsString]) -> Result<(&OsString, UnmountFlags), Er
     }
 }
 
-/// Writes a line to standard output, from where the log of the test service takes it.
-fn say(line: &str) {
-    let _nobody_may_read_it = writeln!(std::io::stdout(), "{line}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,6 +25,7 @@ use unlock::renewal::Giver;
 use crate::enrolment;
 use crate::network::mesh::{endpoints, kept};
 use crate::records::{self, Records};
+#[cfg(feature = "faults")]
 use crate::rpc::public::Broken;
 use crate::runtime::services::{Ends, Run, Unit, until};
 use crate::runtime::{clock, durable, tasks};
@@ -65,7 +66,16 @@ pub(crate) enum FoundError {
 /// Unit that lives a member's life; `begun` tells once nothing of its role is under way for the first time.
 pub(crate) fn unit(performer: &Performer, begun: &watch::Sender<bool>) -> Unit {
     let (performer, begun) = (performer.clone(), begun.clone());
-    Unit::task("member", Ends::Never, Run::task(move || live(performer.clone(), begun.clone())))
+    let lives = move || {
+        let life = live(performer.clone(), begun.clone());
+        #[cfg(feature = "faults")]
+        let life = {
+            let performer = performer.clone();
+            async move { performer.context().faults.beside(Broken::Member, life).await }
+        };
+        life
+    };
+    Unit::task("member", Ends::Never, Run::task(lives))
 }
 
 /// Ends of effects that are under way; dropped, it ends them.
@@ -151,7 +161,6 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             () = performer.context().reach.recovers.notified() => Event::Recover,
             () = performer.context().reach.erases.notified() => Event::Erase,
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
-            never = performer.context().break_down_once(Broken::Member) => match never {},
         };
         performer.view(|view| life.handle(event, view, clock::now(), &mut out));
     }

@@ -17,7 +17,9 @@ use crate::machine::power::{self, PowerRequest};
 use crate::member::{self, Performer};
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
-use crate::rpc::public::{Broken, PublicApi};
+#[cfg(feature = "faults")]
+use crate::rpc::public::Broken;
+use crate::rpc::public::PublicApi;
 use crate::runtime::child::Children;
 use crate::runtime::services::{Escalation, Services, until};
 use crate::runtime::{clock, tasks};
@@ -64,11 +66,16 @@ impl Machine {
 
     /// Waits for a reason to end: the API, a button, or a task of PID 1's own that cannot be kept up.
     async fn asked(&mut self) -> Result<PowerRequest, Fatal> {
-        tokio::select! {
-            Some(request) = self.api.power.recv() => Ok(request),
-            request = self.buttons.pressed() => Ok(request),
-            escalation = self.api.tree.escalated() => given_up(&self.board, escalation),
-        }
+        let asked = async {
+            tokio::select! {
+                Some(request) = self.api.power.recv() => Ok(request),
+                request = self.buttons.pressed() => Ok(request),
+                escalation = self.api.tree.escalated() => given_up(&self.board, escalation),
+            }
+        };
+        #[cfg(feature = "faults")]
+        let asked = self.api.context.faults.beside(Broken::Main, asked);
+        asked.await
     }
 
     /// Stops what a member runs, and closes its data. Nothing to do where nothing runs.
@@ -145,7 +152,6 @@ pub(crate) async fn member(
             }
             how = machine.asked() => break how?,
             escalation = services.escalated() => break given_up(&machine.board, escalation)?,
-            never = context.break_down_of(Broken::Main) => match never {},
         }
     };
     machine.end(how).await

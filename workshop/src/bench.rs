@@ -92,6 +92,8 @@ pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options)
     let inputs = image::inputs(workspace, cache, &wanted)?;
     let image = out.join("image");
     let manifest = image::write(&inputs, &image)?;
+    let debug = out.join("debug-image");
+    let debug_manifest = image::build(workspace, cache, &Wanted { profile: ImageProfile::Debug, ..wanted }, &debug)?;
     let floor = programs::floor(workspace, options.build)?;
     let floor = floor::Floor::build(&inputs, floor, &out)?;
     let site = Site {
@@ -101,10 +103,11 @@ pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options)
         image,
         out,
     };
+    let debug = Site { image: debug, manifest: debug_manifest, ..site.clone() };
 
     let mut boots = Boots::default();
     let mut sides = measure(&site, &floor, options, &mut boots)?;
-    sides.cairn.resident = Some(resident(workspace, cache, &site, &wanted)?);
+    sides.cairn.resident = Some(resident(&debug)?);
     let processor = match Host::look().acceleration {
         Acceleration::Kvm => Processor::Accelerated,
         Acceleration::Tcg => Processor::Emulated,
@@ -162,12 +165,8 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
 
 /// Resident memory of PID 1 with everything up, in kilobytes: one more boot, of the debug profile, that is not
 /// measured.
-fn resident(workspace: &Workspace, cache: &BuildCache, site: &Site, wanted: &Wanted) -> Result<u64> {
-    let image = site.out.join("debug-image");
-    let wanted = Wanted { profile: ImageProfile::Debug, ..wanted.clone() };
-    let manifest = image::build(workspace, cache, &wanted, &image)?;
-    let debug = Site { image, manifest, ..site.clone() };
-    let machine = cairn::Cairn::create(&debug, Level::Encrypted, "memory")?;
+fn resident(debug: &Site) -> Result<u64> {
+    let machine = cairn::Cairn::create(debug, Level::Encrypted, "memory")?;
     talking_step("memory of PID 1", "booting the debug profile", || machine.resident("boot"))
 }
 

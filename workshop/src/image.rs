@@ -133,10 +133,10 @@ pub(crate) fn manifest(image: &Path) -> Result<Manifest> {
 
 /// Digest of all that decides an image, this program among it.
 fn origin(inputs: &ImageInputs) -> Result<Digest> {
-    let ImageInputs { version, profile, kernel, programs, components, licences, stub, boot_loader } = inputs;
+    let ImageInputs { version, init, kernel, programs, components, licences, stub, boot_loader } = inputs;
     let writer = env::current_exe().context("find this program")?;
     let mut all = digest::DigestInputs::new("image").file("writer", &writer)?.text("version", version);
-    all = all.text("profile", profile.word()).text("kernel", &kernel.origin.version);
+    all = all.text("profile", init.profile().word()).file("init", init.path())?.text("kernel", &kernel.origin.version);
     all = all.text("kernel's source", &kernel.origin.source_sha256).file("bzimage", &kernel.bzimage)?;
     for (program, path) in programs {
         all = all.file(program.file_name(), path)?;
@@ -176,8 +176,7 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted)
     let components = components::build(workspace, cache)?;
     let built = programs::build(workspace, wanted.build, wanted.profile)?;
 
-    let ours = [(RootProgram::Init, built.init), (RootProgram::Pause, built.pause), (RootProgram::Web, built.web)];
-    let mut programs = BTreeMap::from(ours);
+    let mut programs = BTreeMap::from([(RootProgram::Pause, built.pause), (RootProgram::Web, built.web)]);
     programs.extend(built.guest.map(|guest| (RootProgram::Guest, guest)));
     let mut versions = BTreeMap::new();
     let mut licences = vec![
@@ -195,7 +194,7 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted)
     }
     Ok(ImageInputs {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        profile: wanted.profile,
+        init: built.init,
         kernel: KernelInput {
             bzimage: kernel.bzimage,
             origin: KernelOrigin { version: kernel.version, source_sha256: kernel.source_sha256 },

@@ -160,7 +160,12 @@ fn run(command: Command) -> Result<()> {
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
             let built = programs::build(&workspace, build, ::image::ImageProfile::Release)?;
-            let paths = [("init", built.init), ("pause", built.pause), ("web", built.web), ("notices", built.notices)];
+            let paths = [
+                ("init", built.init.path().to_owned()),
+                ("pause", built.pause),
+                ("web", built.web),
+                ("notices", built.notices),
+            ];
             print("programs", paths)
         }
     }

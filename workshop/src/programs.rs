@@ -1,6 +1,7 @@
 //! Our own programs. The machine's are static and the same bytes wherever they are built: `init`, the two small ones of the
-//! container images, and the guest, by which tests break a debug image from inside; no folder of this machine may get into them: each is mapped to a fixed name. `cairnctl` is
-//! built as this host builds anything.
+//! container images, and the guest, by which tests break a debug image from inside; no folder of this machine may get into
+//! them: each is mapped to a fixed name. The debug profile's `init` is compiled apart. `cairnctl` is built as this host builds
+//! anything.
 
 use std::{
     ffi::OsStr,
@@ -9,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use ::image::ImageProfile;
+use ::image::{ImageProfile, InitProgram};
 use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
 use xtask::{
@@ -41,8 +42,8 @@ pub(crate) enum Build {
 /// Paths of what was built.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
-    /// PID 1.
-    pub(crate) init: PathBuf,
+    /// PID 1 of the profile that was asked for.
+    pub(crate) init: InitProgram,
     /// The pause container's program.
     pub(crate) pause: PathBuf,
     /// The web container's program.
@@ -58,19 +59,20 @@ pub(crate) struct Programs {
 /// # Errors
 /// One does not compile, cargo cannot be run, a crate has no licence.
 pub(crate) fn build(workspace: &Workspace, build: Build, profile: ImageProfile) -> Result<Programs> {
-    let guest = match profile {
-        ImageProfile::Release => None,
-        ImageProfile::Debug => Some(GUEST),
+    let (compilation, init, guest): (_, fn(PathBuf) -> InitProgram, _) = match profile {
+        ImageProfile::Release => (&SHIPPED, InitProgram::Release, None),
+        ImageProfile::Debug => (&WITH_FAULTS, InitProgram::Debug, Some(GUEST)),
     };
     let packages: Vec<&str> = PACKAGES.into_iter().chain(guest).collect();
-    let folder = compile(workspace, build, &packages)?;
-    let notices = folder.join(format!("NOTICES-{}.txt", profile.word()));
+    let folder = compile(workspace, build, compilation, &packages)?;
+    let notices = folder.join("NOTICES.txt");
     let mut metadata = MetadataCommand::new();
     metadata.manifest_path(workspace.path("Cargo.toml")).other_options(vec!["--filter-platform".into(), TARGET.into()]);
     let metadata = metadata.exec().context("cargo metadata")?;
     fs::write(&notices, notices::of_rust(&metadata, &packages)?).context("write the notices of the programs")?;
-    let [init, pause, web] = PACKAGES.map(|package| folder.join(package));
-    Ok(Programs { init, pause, web, guest: guest.map(|package| folder.join(package)), notices })
+    let [program, pause, web] = PACKAGES.map(|package| folder.join(package));
+    let guest = guest.map(|package| folder.join(package));
+    Ok(Programs { init: init(program), pause, web, guest, notices })
 }
 
 /// Builds the floor, static, in the same way, and returns its path: what boots are measured against is no slower for how it
@@ -79,7 +81,7 @@ pub(crate) fn build(workspace: &Workspace, build: Build, profile: ImageProfile) 
 /// # Errors
 /// It does not compile, cargo cannot be run.
 pub(crate) fn floor(workspace: &Workspace, build: Build) -> Result<PathBuf> {
-    Ok(compile(workspace, build, &[FLOOR])?.join(FLOOR))
+    Ok(compile(workspace, build, &SHIPPED, &[FLOOR])?.join(FLOOR))
 }
 
 /// Builds the user's tool for this host, and returns its path.
@@ -103,10 +105,24 @@ pub(crate) fn run<T: AsRef<OsStr>>(package: &str, program: &str, words: impl Int
     shown(cargo.args(["run", "--locked", "--package", package, "--bin", program, "--"]).args(words))
 }
 
+/// Compilation with features, in a folder where packages are never compiled with others.
+struct Compilation {
+    /// Name of its step.
+    step: &'static str,
+    /// Folder below the target folder. Other flags would rebuild everything in the common one, and its lock would stop other
+    /// work; other features would put their `init` in this one's place.
+    folder: &'static str,
+    /// Features of the packages, `package/feature`.
+    features: &'static [&'static str],
+}
+
+const SHIPPED: Compilation = Compilation { step: "programs", folder: "image", features: &[] };
+const WITH_FAULTS: Compilation =
+    Compilation { step: "programs with faults", folder: "debug-image", features: &["init/faults"] };
+
 /// Compiles packages and returns the folder that their programs are in.
-fn compile(workspace: &Workspace, build: Build, packages: &[&str]) -> Result<PathBuf> {
-    // A folder of its own: other flags would rebuild everything in the common one, and its lock would stop other work.
-    let target = workspace.target().join("image");
+fn compile(workspace: &Workspace, build: Build, compilation: &Compilation, packages: &[&str]) -> Result<PathBuf> {
+    let target = workspace.target().join(compilation.folder);
     let profile = match build {
         Build::Release => "release",
         Build::Quick => "quick",
@@ -114,10 +130,11 @@ fn compile(workspace: &Workspace, build: Build, packages: &[&str]) -> Result<Pat
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--bins", "--profile", profile, "--target", TARGET, "--target-dir"]).arg(&target);
     cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    cargo.args(compilation.features.iter().flat_map(|feature| ["--features", feature]));
     let (rust_flags, c_flags) = flags(workspace, &target)?;
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust_flags).env_remove("RUSTFLAGS");
     cargo.env("CFLAGS_x86_64_unknown_linux_gnu", c_flags).env_remove("CFLAGS").current_dir(workspace.root());
-    talking_step("programs", &format!("building (profile {profile})"), || shown(&mut cargo))?;
+    talking_step(compilation.step, &format!("building (profile {profile})"), || shown(&mut cargo))?;
     Ok(target.join(TARGET).join(profile))
 }
 

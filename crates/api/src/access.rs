@@ -69,7 +69,7 @@ const SEALED: &[MachineState] = &[AwaitingKeys, Running];
 /// A member with its data open.
 const MEMBER: &[MachineState] = &[Running];
 
-/// The table, in the order of the `.proto` file.
+/// The table, in the order of the `.proto` files.
 pub const TABLE: &[Row] = &[
     anyone("/cairn.v1.Public/GetState", ANY, "says what a person in front of it can see anyway"),
     Row {
@@ -138,6 +138,7 @@ pub const TABLE: &[Row] = &[
             "comes before either machine's disk is open; directory and share name whom they are exchanged with",
         )
     },
+    #[cfg(feature = "faults")]
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
     Row {
         audit: Audit::Recorded,
@@ -376,6 +377,7 @@ mod tests {
             "GiveClusterKey",
             "GiveDirectory",
             "Contribute",
+            #[cfg(feature = "faults")]
             "Inject",
             "Announce",
             "HandOver",
@@ -410,7 +412,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 36] = [
+        let expected: &[(&str, Permission, &[MachineState])] = &[
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -447,12 +449,14 @@ mod tests {
             ("Public/Directory", Permission::Owner, &[Running]),
             ("Public/GiveDirectory", Permission::Owner, &[AwaitingKeys, Running]),
             ("Public/Contribute", Permission::Machine, &[AwaitingKeys, Running]),
+            #[cfg(feature = "faults")]
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),
             ("Vpn/Peers", Permission::Member, &[Running]),
             ("Vpn/HandOver", Permission::Member, &[Running]),
         ];
-        for (method, permission, states) in expected {
+        assert_eq!(expected.len(), TABLE.len());
+        for &(method, permission, states) in expected {
             let path = format!("/cairn.v1.{method}");
             for &state in MachineState::ALL {
                 for caller in CALLERS {
@@ -501,7 +505,18 @@ mod tests {
             assert_eq!(code("/cairn.v1.Public/Shell", Running, caller), Code::Unimplemented);
             assert_eq!(code("", Running, caller), Code::Unimplemented);
         }
-        assert!(decide("/cairn.v1.Debug/Inject", Profile::Debug, Running, Caller::Owner).is_ok());
+        let injects = decide("/cairn.v1.Debug/Inject", Profile::Debug, Running, Caller::Owner).is_ok();
+        assert_eq!(injects, cfg!(feature = "faults"));
+    }
+
+    /// Proves: S8
+    #[test]
+    fn without_the_feature_the_wire_has_no_word_of_faults() {
+        let names = |word: &str| crate::DESCRIPTOR.windows(word.len()).any(|part| part == word.as_bytes());
+        assert!(names("GetState"));
+        for word in ["Inject", "FaultKind"] {
+            assert_eq!(names(word), cfg!(feature = "faults"), "{word}");
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //!            ◄─ TryFrom ─ wire ◄════════════════ wire ◄── From ────── Rust
 //! ```
 //!
+//! The feature `faults` adds the debug profile's fault injection; without it there is no such service, message or row.
+//!
 //! No transport, no clock, no I/O here: a caller brings its own connection, so that the TLS session stays in its reach.
 //!
 //! # Invariants
@@ -59,7 +61,9 @@ pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
 pub use vpn::{Announced, HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, decode_word};
-pub use wire::{debug_client, debug_server, public_client, public_server, vpn_client, vpn_server};
+#[cfg(feature = "faults")]
+pub use wire::{debug_client, debug_server};
+pub use wire::{public_client, public_server, vpn_client, vpn_server};
 
 /// All services and messages of this crate as an encoded `FileDescriptorSet`.
 pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));

@@ -5,7 +5,10 @@ mod activate;
 mod context;
 mod contribute;
 mod convert;
+#[cfg(feature = "faults")]
 mod debug;
+#[cfg(feature = "faults")]
+mod faults;
 mod first_contact;
 mod forward;
 mod kubernetes;
@@ -27,7 +30,6 @@ use keys::identity::Identity;
 use pki::client_auth::{NamedIdentity, Owners, nameless_certificate, server_config};
 use pki::{CertificateDer, PrivateKey, PublicKey, machine_tls_name};
 use supervise::{Backoff, ChangeError, Critical, Restart, Spec};
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::enrolment::{Member, Ways};
@@ -39,7 +41,9 @@ use crate::runtime::services::{Ends, Run, Services, Unit};
 use crate::runtime::tls::Clock;
 use crate::shown::board::BoardReader;
 
-pub(crate) use context::{Broken, Context};
+pub(crate) use context::Context;
+#[cfg(feature = "faults")]
+pub(crate) use faults::Broken;
 use first_contact::{ClaimSecret, Claimable};
 use kubernetes::KubernetesAccess;
 pub(in crate::rpc) use methods::PublicMethods;
@@ -111,11 +115,11 @@ impl PublicApi {
             Run::task(move || {
                 let (context, present) = (served.clone(), present.clone());
                 async move {
-                    let methods = PublicMethods::new(context.clone(), Handle::current());
-                    tokio::select! {
-                        ended = rpc::serve(NAME, address, Box::new(methods), present) => ended,
-                        never = context.break_down_of(Broken::Api) => match never {},
-                    }
+                    let methods = PublicMethods::new(context.clone());
+                    let serves = rpc::serve(NAME, address, Box::new(methods), present);
+                    #[cfg(feature = "faults")]
+                    let serves = context.faults.beside(Broken::Api, serves);
+                    serves.await
                 }
             }),
         );

@@ -9,7 +9,6 @@ use pki::{Identity, PrivateKey};
 use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::access::{Gate, Guarded};
@@ -37,11 +36,16 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Starts the machine; needs a runtime.
+    /// Starts the machine, of a release; needs a runtime.
     pub(super) fn running() -> Self {
+        Self::of(api::Profile::Release)
+    }
+
+    /// The same of a profile.
+    pub(super) fn of(profile: api::Profile) -> Self {
         log::install(Vec::new());
         let (facts, power_on) = Facts::new(Boot {
-            profile: api::Profile::Release,
+            profile,
             root_hash: RootHash([1; 32]),
             boot_id: String::from("b"),
             class: BootClass::Direct,
@@ -52,7 +56,7 @@ impl Machine {
         // Owners of a cluster are known by Ed25519 keys.
         let owner = PrivateKey::ed25519(&model::Secret::take(&mut [0x0e; 32])).expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
-        let methods = PublicMethods::new(context.clone(), Handle::current());
+        let methods = PublicMethods::new(context.clone());
         Self { guarded: Guarded::new(Box::new(methods)), facts, context, power, front, owner }
     }
 

@@ -73,7 +73,7 @@ impl<'a> Cairn<'a> {
     }
 
     /// The same with an image of the debug profile, whose PID 1 tells what it holds when everything is up: `VmRSS` in
-    /// kilobytes. The program is the same in both profiles.
+    /// kilobytes. The release's is the same program without faults, so it holds no more.
     ///
     /// # Errors
     /// As above.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use ::image::{ImageInputs, RootProgram};
+use ::image::{ImageInputs, InitProgram};
 use anyhow::{Context, Result, bail};
 use benches::{
     BootMilestone,
@@ -65,7 +65,7 @@ impl Floor {
         let folder = out.join("floor");
         fresh(&folder)?;
         let mut inputs = inputs.clone();
-        inputs.programs.insert(RootProgram::Init, program);
+        inputs.init = InitProgram::Release(program);
         let keys = Keys::create(now())?;
         let files = keys.files(&floor::plan(), now())?;
         let more: Vec<(&str, &[u8])> = files.iter().map(|file| (file.path.as_str(), file.bytes.as_slice())).collect();

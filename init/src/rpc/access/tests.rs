@@ -67,6 +67,24 @@ async fn an_owners_change_is_audited_with_who_where_what_and_outcome() {
     assert_eq!(audited(peer).await, expected);
 }
 
+/// Proves: Q1 S8
+#[tokio::test]
+async fn what_no_profile_or_build_has_is_no_method_even_for_an_owner() {
+    for profile in [api::Profile::Release, api::Profile::Debug] {
+        let machine = Machine::of(profile);
+        let owner = origin(Some(&machine.owner), "192.0.2.11:1011");
+        for path in ["/cairn.v1.Debug/Inject", "/cairn.v1.Debug/Other", "/cairn.v1.Public/Shell"] {
+            let mut request = request("Status", Full::from(EMPTY));
+            *request.uri_mut() = path.parse().expect("a path");
+            let code = outcome(&machine.gate(owner.clone()).answer(request).await);
+            let has = path.ends_with("/Inject") && profile == api::Profile::Debug && cfg!(feature = "faults");
+            // An empty message names no fault.
+            let expected = if has { Code::InvalidArgument } else { Code::Unimplemented };
+            assert_eq!(code, expected, "{path} of {profile}");
+        }
+    }
+}
+
 /// Proof of a key says nothing yet of who holds it.
 ///
 /// Proves: Q1

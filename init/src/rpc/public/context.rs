@@ -3,7 +3,6 @@
 //! whether one more connection to another machine has room.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -12,6 +11,8 @@ use pki::SpkiPin;
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::Status;
 
+#[cfg(feature = "faults")]
+use super::faults::Faults;
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
 use super::records::NoCoordinator;
@@ -25,17 +26,6 @@ use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
 use crate::shown::board::BoardReader;
-
-/// A part of PID 1 that fault injection makes panic. Only the debug profile's service asks for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Broken {
-    /// The task that serves the public API, and each that takes its place.
-    Api,
-    /// The thread that waits for the end of the boot, outside every task.
-    Main,
-    /// The loop of a member's life, once.
-    Member,
-}
 
 /// The machine is going down: nobody takes requests any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +49,8 @@ pub(crate) struct Context {
     pub(crate) reach: Reach,
     pub(crate) panel: Panel,
     power: mpsc::Sender<PowerRequest>,
-    broken: watch::Sender<Option<Broken>>,
+    #[cfg(feature = "faults")]
+    pub(crate) faults: Faults,
 }
 
 impl Context {
@@ -79,29 +70,10 @@ impl Context {
             reach: Reach::default(),
             panel: Panel { shown, children: children.clone(), trees: Mutex::default() },
             power,
-            broken: watch::Sender::new(None),
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
         };
         (Arc::new(context), asked)
-    }
-
-    /// Has a part of PID 1 panic.
-    pub(super) fn break_down(&self, part: Broken) {
-        self.broken.send_replace(Some(part));
-    }
-
-    /// Panics once `part` is to.
-    pub(crate) async fn break_down_of(&self, part: Broken) -> Infallible {
-        let mut broken = self.broken.subscribe();
-        broken.wait_for(|broken| *broken == Some(part)).await.expect("the sender is ours");
-        panic!("a test wants to see it");
-    }
-
-    /// Panics once `part` is to; the task that takes its place does not.
-    pub(crate) async fn break_down_once(&self, part: Broken) -> Infallible {
-        let mut broken = self.broken.subscribe();
-        broken.wait_for(|broken| *broken == Some(part)).await.expect("the sender is ours");
-        self.broken.send_replace(None);
-        panic!("a test wants to see it");
     }
 
     /// Asks for the end of this boot. A second request while one is under way changes nothing.
@@ -274,6 +246,10 @@ pub(super) fn no_member() -> Status {
 pub(crate) struct Panel {
     /// Conditions, timeline and last error.
     pub(super) shown: BoardReader,
+    #[cfg_attr(
+        not(feature = "faults"),
+        expect(dead_code, reason = "only fault injection starts and kills children of its own")
+    )]
     pub(super) children: Children,
     trees: Mutex<Vec<Services>>,
 }

@@ -1,5 +1,5 @@
-//! Fault injection for tests. Served by the debug profile only, and to the owner only; the access table refuses it
-//! elsewhere. It breaks things by the same ways that services use, never by ways of its own.
+//! Fault injection for tests. Compiled with the feature `faults` alone, served by the debug profile alone, and to the owner
+//! alone: the access table refuses it elsewhere. It breaks things by the same ways that services use, never by ways of its own.
 
 mod memory;
 
@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::debug_server::DebugServer;
 use api::wire;
 use api::wire::FaultKind;
 use probe::Probe;
@@ -16,20 +17,32 @@ use rustix::process::Signal;
 use services::Limits;
 use supervise::{Backoff, Fingerprint, Readiness, Restart, Spec};
 use sys::process::{Exit, Privileges};
+use tokio::runtime::Handle;
 use tonic::{Request, Response, Status};
 
-use super::context::{Broken, Context};
+use super::context::Context;
+use super::faults::Broken;
 use crate::control::balancer;
 use crate::runtime::child::Command;
 use crate::runtime::services::{Run, Services, Unit};
 use crate::runtime::tasks;
 
-/// Debug service, in the debug profile alone.
+/// Folder of its methods.
+pub(super) const PATH: &str = "/cairn.v1.Debug/";
+
+/// Service that breaks parts of this machine on request.
 #[derive(Debug)]
 pub(super) struct Debug {
-    pub(super) context: Arc<Context>,
+    context: Arc<Context>,
     /// Where the other trees run: what fails here must not fail beside the API.
-    pub(super) main: tokio::runtime::Handle,
+    main: Handle,
+}
+
+/// Debug service where the image is of the debug profile; faults are injected into the trees of the runtime that this is
+/// called on.
+pub(super) fn server(context: &Arc<Context>) -> Option<DebugServer<Debug>> {
+    (context.facts.boot().profile == api::Profile::Debug)
+        .then(|| DebugServer::new(Debug { context: context.clone(), main: Handle::current() }))
 }
 
 /// More would need more descriptors than a process has.
@@ -105,7 +118,7 @@ impl Debug {
             "member" => Broken::Member,
             _ => return Err(Status::invalid_argument(format!("nothing called `{part}` panics; nothing was done"))),
         };
-        self.context.break_down(part);
+        self.context.faults.break_down(part);
         Ok(format!("{part:?} panics"))
     }
 

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+#[cfg(feature = "faults")]
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
@@ -11,14 +12,14 @@ use cluster::record::Owner;
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
 use model::{MachineId, OwnerPubKey, TicketId};
-use tokio::runtime::Handle;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::{Context, GoingDown, no_member};
 use super::convert::{self, When};
-use super::debug::Debug;
+#[cfg(feature = "faults")]
+use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{activate, contribute, forward, machines, records, recover, redeem, release};
 use crate::facts::Facts;
@@ -29,26 +30,29 @@ use crate::rpc::session::Origin;
 use crate::runtime::clock;
 use crate::runtime::log;
 
-/// Where the debug profile's methods are.
-const DEBUG: &str = "/cairn.v1.Debug/";
-
 /// All methods that the port has.
 #[derive(Debug)]
 pub(in crate::rpc) struct PublicMethods {
     context: Arc<Context>,
     public: PublicServer<Public>,
+    #[cfg(feature = "faults")]
     debug: Option<DebugServer<Debug>>,
 }
 
 impl PublicMethods {
-    /// Methods that read `context`; faults are injected into the trees of `main`.
-    pub(in crate::rpc) fn new(context: Arc<Context>, main: Handle) -> Self {
+    /// Methods that read `context`; needs the runtime that the other trees run on.
+    pub(in crate::rpc) fn new(context: Arc<Context>) -> Self {
         let public = PublicServer::new(Public(context.clone()))
             .max_decoding_message_size(api::limits::REQUEST_BYTES)
             .max_encoding_message_size(api::limits::RESPONSE_BYTES);
-        let debug = (context.facts.boot().profile == api::Profile::Debug)
-            .then(|| DebugServer::new(Debug { context: context.clone(), main }));
-        Self { context, public, debug }
+        #[cfg(feature = "faults")]
+        let debug = debug::server(&context);
+        Self {
+            context,
+            public,
+            #[cfg(feature = "faults")]
+            debug,
+        }
     }
 }
 
@@ -67,10 +71,11 @@ impl Methods for PublicMethods {
     }
 
     fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
-        match self.debug.clone().filter(|_| request.uri().path().starts_with(DEBUG)) {
-            Some(mut debug) => debug.call(request),
-            None => self.public.clone().call(request),
+        #[cfg(feature = "faults")]
+        if let Some(debug) = self.debug.as_ref().filter(|_| request.uri().path().starts_with(debug::PATH)) {
+            return debug.clone().call(request);
         }
+        self.public.clone().call(request)
     }
 }
 
