@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use formats::uki::{self, Uki};
 use formats::verity;
 
 use crate::disk::{self, DiskError};
 use crate::files::{self, FileError, hex};
-use crate::inputs::{ImageInputs, InputError, RootProgram};
+use crate::inputs::{ImageInputs, InitProgram};
 use crate::limits::{OverLimit, weigh};
-use crate::manifest::{ImageProfile, Manifest, ManifestEntry, VerityPlace};
+use crate::manifest::{Manifest, ManifestEntry, VerityPlace};
 use crate::root::{self, RootError};
 use crate::{cmdline, esp, initrd, names};
 
@@ -22,18 +22,16 @@ pub enum BuildError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// PID 1 could not be taken into the initramfs.
-    #[error(transparent)]
-    Input(#[from] InputError),
     /// PID 1 of a release holds what only tests need.
     #[error(
-        "the program `init` of a release holds the word `{word}`: {because}; no image was made, build `init` without it"
+        "`{path}` holds the word `{word}`, so it was built with what only tests need; nothing was written: give the release an \
+         `init` without the feature `faults`, or build the debug profile"
     )]
-    Forbidden {
-        /// Word that was found.
+    TestsOnly {
+        /// The word that was found.
         word: &'static str,
-        /// Why a release has no such word.
-        because: &'static str,
+        /// Where PID 1 was found.
+        path: PathBuf,
     },
     /// The root.
     #[error(transparent)]
@@ -67,15 +65,19 @@ pub enum BuildError {
     Manifest(#[from] serde_json::Error),
 }
 
-/// Words that PID 1 of a release does not hold, and why: each is part of something that only tests need.
-const FORBIDDEN: &[(&str, &str)] = &[("test-", "programs that tests start are the guest's")];
+/// Words that are in no release's PID 1: whoever finds one there finds a way to break the machine.
+const TESTS_ONLY: &[&str] = &[
+    "Inject", // the method by which faults are injected, in its path
+    "test-",  // programs that tests start: the guest's
+];
 
 /// Makes all artefacts of [`names`] in `out`, which is created; files there are replaced. The manifest comes last: where
 /// it is, the others are complete and within the limits.
 ///
 /// # Errors
-/// [`BuildError`] names the step; a manifest of an earlier build is gone then.
+/// [`BuildError`] names the step; a manifest of an earlier build is gone then, but where PID 1 was refused.
 pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
+    let init = take(&inputs.init)?;
     fs::create_dir_all(out).map_err(FileError::new("create directory", out))?;
     let manifest_path = out.join(names::MANIFEST);
     match fs::remove_file(&manifest_path) {
@@ -84,8 +86,6 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
         }
         Ok(()) | Err(_) => {} // gone either way
     }
-    let init = inputs.program(RootProgram::Init)?;
-    refuse_forbidden(inputs.init.profile(), &init)?;
     let (mut root_image, root_files) = root::make(inputs, &out.join("root.stage"))?;
     let (tree, verity) = verity::tree(&root_image)?;
     root_image.extend(tree);
@@ -132,29 +132,43 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
     Ok(manifest)
 }
 
-/// Refuses a release's PID 1 that holds one of [`FORBIDDEN`].
-fn refuse_forbidden(profile: ImageProfile, init: &[u8]) -> Result<(), BuildError> {
-    let holds = |word: &str| init.windows(word.len()).any(|bytes| bytes == word.as_bytes());
-    match FORBIDDEN.iter().find(|(word, _)| profile == ImageProfile::Release && holds(word)) {
-        Some((word, because)) => Err(BuildError::Forbidden { word, because }),
-        None => Ok(()),
+/// The bytes of PID 1; a release's hold none of [`TESTS_ONLY`].
+fn take(init: &InitProgram) -> Result<Vec<u8>, BuildError> {
+    let bytes = files::read(init.path())?;
+    let holds = |word: &str| bytes.windows(word.len()).any(|part| part == word.as_bytes());
+    match (init, TESTS_ONLY.iter().find(|word| holds(word))) {
+        (InitProgram::Release(path), Some(word)) => Err(BuildError::TestsOnly { word, path: path.clone() }),
+        (InitProgram::Release(_), None) | (InitProgram::Debug(_), _) => Ok(bytes),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
+    /// Whether PID 1 of these bytes is taken, in a release and in a debug image.
+    fn taken(bytes: &[u8]) -> [Result<Vec<u8>, String>; 2] {
+        let dir = tempfile::tempdir().expect("room for temporary files");
+        let path = dir.path().join("init");
+        fs::write(&path, bytes).expect("our own file");
+        [InitProgram::Release, InitProgram::Debug].map(|profile| {
+            take(&profile(path.clone())).map_err(|error| error.to_string().replace(&path.display().to_string(), "INIT"))
+        })
+    }
+
+    /// Proves: S8
     #[test]
-    fn a_release_has_no_init_that_holds_a_forbidden_word() {
-        for (word, _) in FORBIDDEN {
-            let init = format!("\x7fELF\0{word}\0");
-            let refused = refuse_forbidden(ImageProfile::Release, init.as_bytes());
-            assert!(matches!(refused, Err(BuildError::Forbidden { word: found, .. }) if found == *word), "{word}");
-            assert!(refuse_forbidden(ImageProfile::Debug, init.as_bytes()).is_ok(), "{word}: tests need it");
-            let (short, _) = word.split_at(word.len() - 1);
-            assert!(refuse_forbidden(ImageProfile::Release, short.as_bytes()).is_ok(), "{short}");
+    fn a_release_whose_init_can_inject_faults_is_refused() {
+        for word in TESTS_ONLY {
+            let holds = format!("\u{7f}ELF\0/cairn.v1.Debug/{word}\0").into_bytes();
+            let [release, debug] = taken(&holds);
+            let refused = release.expect_err("a release with faults");
+            assert!(refused.starts_with(&format!("`INIT` holds the word `{word}`")), "{refused}");
+            assert_eq!(debug, Ok(holds));
         }
-        assert!(refuse_forbidden(ImageProfile::Release, b"").is_ok());
+        let clean = b"\x7fELF\0/cairn.v1.Public/GetState\0inject Injec".to_vec();
+        assert_eq!(taken(&clean), [Ok(clean.clone()), Ok(clean)]);
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! # Invariants
 //! - The same inputs give the same image: `image/tests/image.rs`, `workshop/src/reproducible.rs`
+//! - A release's PID 1 cannot inject faults: `a_release_whose_init_can_inject_faults_is_refused`
 //! - An image is no heavier than promised; nothing in its root is setuid or executable beyond the table:
 //!   `image/src/limits.rs`
 

@@ -10,7 +10,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use image::inspect::{InspectError, Report, inspect};
 use image::licences::{LicencesError, licences};
 use image::{
-    ImageInputs, InitProgram, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram, build, names,
+    ImageInputs, ImageProfile, InitProgram, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram,
+    build, names,
 };
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
@@ -51,7 +52,11 @@ fn built() -> tempfile::TempDir {
 
 fn built_for(profile: ImageProfile) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("room for temporary files");
-    build(&ImageInputs { profile, ..inputs(&dir.path().join("in")) }, dir.path()).expect("an image");
+    let mut inputs = inputs(&dir.path().join("in"));
+    if profile == ImageProfile::Debug {
+        inputs.init = InitProgram::Debug(inputs.init.path().to_owned());
+    }
+    build(&inputs, dir.path()).expect("an image");
     dir
 }
 
@@ -224,15 +229,19 @@ fn without_a_program_there_is_no_image() {
     assert!(!dir.path().join(names::MANIFEST).exists());
 }
 
+/// Proves: S8
 #[test]
-fn a_release_whose_init_has_programs_of_tests_is_not_made() {
+fn the_image_of_a_profile_is_made_of_that_profiles_init() {
     let dir = tempfile::tempdir().expect("room for temporary files");
-    let inputs = inputs(&dir.path().join("in"));
-    fs::write(&inputs.programs[&RootProgram::Init], b"\x7fELF test-exit").expect("our own file");
-    let error = build(&inputs, dir.path()).expect_err("it holds `test-`");
-    assert!(error.to_string().contains("`test-`"), "{error}");
-    assert!(!dir.path().join(names::MANIFEST).exists());
-    build(&ImageInputs { profile: ImageProfile::Debug, ..inputs }, dir.path()).expect("tests may have it");
+    let mut inputs = inputs(&dir.path().join("in"));
+    let path = dir.path().join("init with faults");
+    fs::write(&path, "/cairn.v1.Debug/Inject").expect("room for temporary files");
+    inputs.init = InitProgram::Release(path.clone());
+    let refused = build(&inputs, dir.path()).expect_err("a release with faults").to_string();
+    assert!(refused.starts_with(&format!("`{}` holds the word `Inject`", path.display())), "{refused}");
+    assert!(!dir.path().join(names::MANIFEST).exists() && !dir.path().join(names::ROOT).exists());
+    inputs.init = InitProgram::Debug(path);
+    assert_eq!(build(&inputs, dir.path()).expect("an image").profile, ImageProfile::Debug);
 }
 
 /// The file systems stand up to the checkers of others.

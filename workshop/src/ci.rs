@@ -55,8 +55,13 @@ pub(crate) fn ci(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
         command
     };
     report.run("format", || shown(&mut cargo(&["fmt", "--all", "--check"])));
-    let lints = ["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    report.run("lints", || shown(&mut cargo(&lints)));
+    let lints = |of: &[&str]| {
+        let all = [&["clippy", "--locked", "--all-targets"], of, &["--", "--deny", "warnings"]].concat();
+        shown(&mut cargo(&all))
+    };
+    report.run("lints", || lints(&["--workspace", "--features", "init/faults"]));
+    // In a workspace's run `tests` turns the faults on for all: what is shipped has none.
+    report.run("lints, shipped", || lints(&["--package", "init", "--package", "api"]));
     report.run("dependencies", || {
         let mut deny = Command::new(tools::cargo_deny(cache)?);
         shown(deny.args(["check", "bans", "licenses", "sources"]).current_dir(workspace.root()))
@@ -119,7 +124,11 @@ impl Report {
             command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).current_dir(workspace.root());
             command
         };
-        self.count("host tests", || verdict::of(&mut cargo_test(&["--workspace", "--exclude", "tests"])));
+        self.count("host tests", || {
+            verdict::of(&mut cargo_test(&["--workspace", "--exclude", "tests", "--features", "init/faults"]))
+        });
+        // Without faults, as it is shipped; `init` is then in the image that the machines of tests run.
+        self.count("tests, shipped", || verdict::of(&mut cargo_test(&["--package", "api"])));
         let mut machines = cargo_test(&["--package", "tests"]);
         machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_DEBUG_IMAGE_DIR", &debug);
         self.run("cairnctl", || {

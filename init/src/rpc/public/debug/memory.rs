@@ -9,6 +9,8 @@ use zeroize::Zeroizing;
 
 /// Flips every bit: what is masked is not found by who looks for what it stands for.
 const MASK: u8 = 0xff;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
 
 /// How often the secret that `masked` stands for, in hex digits, lies in this process' own writable memory.
 pub(super) fn times_held(masked: &str) -> io::Result<usize> {
