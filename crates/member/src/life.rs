@@ -264,10 +264,17 @@ impl Life {
         }
     }
 
-    /// Whether etcd let go of this machine and has added it again: it becomes a learner, and has an etcd here that was none.
+    /// Whether etcd let go of this machine, which goes on as a coordinator: what lies here, and what runs, is of a membership that is
+    /// over. One that waits to begin would begin beside the next one's members by itself, and its data would be taken for old.
     fn has_left_etcd(&self, desired: &Desired) -> bool {
-        let is_learner = |desired: &Desired| matches!(desired.etcd, EtcdPart::Learner { .. });
-        is_learner(desired) && !is_learner(self.belief.desired()) && self.role.has_begun()
+        let is_node = desired.assignment.role() == ClusterRole::Node;
+        let (begun, runs) = (self.role.has_begun(), self.role.runs());
+        match (&self.belief.desired().etcd, &desired.etcd) {
+            (EtcdPart::Voter | EtcdPart::Learner { .. }, EtcdPart::Out) => !is_node && (begun || runs),
+            (EtcdPart::Voter, EtcdPart::Learner { .. }) => begun,
+            (EtcdPart::Out, EtcdPart::Learner { .. }) => begun && !runs,
+            _ => false,
+        }
     }
 
     /// No voice says any more that the machine is a node, or enough do.

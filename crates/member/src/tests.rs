@@ -303,6 +303,22 @@ fn an_etcd_that_has_not_begun_is_replaced_for_other_members() {
     assert_eq!(world.steps(), [EffectKind::Keep, EffectKind::LookAtEtcd]);
 }
 
+/// A learner that has not begun is taken out, and added again. Proves: S14
+#[test]
+fn an_etcd_begins_beside_the_members_of_one_membership() {
+    let mut world = World::node();
+    (world.etcd_begins, world.votes) = (false, false);
+    world.start().settle();
+    world.hears(&all_say(&[2, 3], &learner(11, &[2, 3])));
+    assert!(world.units.is_some());
+    let out = Desired { etcd: EtcdPart::Out, ..learner(12, &[2, 3]) };
+    world.hears(&all_say(&[2, 3], &out)).past();
+    assert_eq!(world.units, None, "it would begin by itself as soon as it is added");
+    world.etcd_begins = true;
+    world.hears(&all_say(&[2, 3], &learner(13, &[2, 3])));
+    assert!(world.units.is_some() && world.begun && !world.past().contains(&Effect::PutEtcdAside));
+}
+
 /// A machine that a recovery took out, or that was off while it was made a node and a coordinator again. Proves: S14, K6
 #[test]
 fn a_promotion_replaces_what_etcd_left_here() {
@@ -319,9 +335,11 @@ fn a_promotion_replaces_what_etcd_left_here() {
     world.start().settle();
     world.hears(&all_say(&[2], &node(11)));
     let not_added = Desired { etcd: EtcdPart::Out, ..learner(12, &[2]) };
-    world.hears(&all_say(&[2], &not_added)).past();
-    world.hears(&all_say(&[2], &learner(13, &[2])));
+    world.past();
+    world.hears(&all_say(&[2], &not_added));
     assert!(world.past().contains(&Effect::PutEtcdAside));
+    world.hears(&all_say(&[2], &learner(13, &[2])));
+    assert!(!world.past().contains(&Effect::PutEtcdAside), "what begins now is not of before");
     assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }));
     // The same behind a cut at each step.
     for cut in 0..8 {
