@@ -31,6 +31,8 @@ pub struct Esps {
     slots: BTreeMap<MachineId, Slots>,
     /// Machines that were made nodes, and have erased what they held.
     erased: BTreeSet<MachineId>,
+    /// How often a slot was written.
+    writes: u64,
 }
 
 impl Esps {
@@ -42,6 +44,7 @@ impl Esps {
             master: MasterSecret(Secret::take(&mut [0x3a; 32])),
             slots: BTreeMap::new(),
             erased: BTreeSet::new(),
+            writes: 0,
         }
     }
 
@@ -63,10 +66,17 @@ impl Esps {
         let write = share::hold(holding, &holder, &self.master, &key, slots).expect("a holder");
         if let Some(write) = write {
             slots.0[write.slot] = write.bytes.into();
+            self.writes += 1;
         }
         if holding.stands == Some(holding.epoch.number()) {
-            erase_superseded(slots, holding.epoch.number());
+            self.writes += erase_superseded(slots, holding.epoch.number());
         }
+    }
+
+    /// How often any slot was written.
+    #[must_use]
+    pub const fn writes(&self) -> u64 {
+        self.writes
     }
 
     /// A machine erases all that it holds.
@@ -98,7 +108,7 @@ impl Esps {
     pub fn settle(&mut self, machine: MachineId, holding: &Holding) -> Result<(), Broken> {
         let (key, epoch) = (self.share_key(machine), &holding.epoch);
         let Some(slots) = self.slots.get_mut(&machine) else { return Err(broken(&machine, epoch, "holds nothing")) };
-        erase_superseded(slots, epoch.number());
+        self.writes += erase_superseded(slots, epoch.number());
         let (held, _) = open_shares(slots, holding.disk, &key);
         let opens = held.iter().any(|held| matches!(held.alone(machine), Ok(Some(_))));
         if opens && epoch.holders().len() > 1 { Err(broken(&machine, epoch, "opens by itself")) } else { Ok(()) }
@@ -195,10 +205,12 @@ impl Esps {
     }
 }
 
-fn erase_superseded(slots: &mut Slots, stands: u32) {
-    for before in share::superseded(slots, stands).collect::<Vec<_>>() {
+/// Erases what an epoch that stands supersedes; how many slots that is.
+fn erase_superseded(slots: &mut Slots, stands: u32) -> u64 {
+    share::superseded(slots, stands).collect::<Vec<_>>().into_iter().fold(0, |written, before| {
         slots.0[before.slot] = before.bytes.into();
-    }
+        written + 1
+    })
 }
 
 fn broken(who: &MachineId, epoch: &Epoch, how: &str) -> Broken {

@@ -23,6 +23,8 @@ pub struct Etcd {
     added: u64,
     /// Transactions and changes of members that were ever committed.
     applied: u64,
+    /// Member that led last.
+    leader: Option<MachineId>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +82,7 @@ impl Etcd {
     #[must_use]
     pub fn of(first: MachineId) -> Self {
         let member = Member { number: 0, votes: true, started: true, up: true, caught_up: true };
-        Self { members: [(first, member)].into(), ..Self::default() }
+        Self { members: [(first, member)].into(), leader: Some(first), ..Self::default() }
     }
 
     /// Commits, all or nothing.
@@ -168,6 +170,7 @@ impl Etcd {
             member.up = up;
             member.started |= up;
         }
+        self.elects();
     }
 
     /// The learners that run have caught up with the leader, if there is one.
@@ -183,6 +186,35 @@ impl Etcd {
         let voters = self.members.values().filter(|member| member.votes);
         let (all, up) = voters.fold((0, 0), |(all, up), member| (all + 1, up + usize::from(member.up)));
         up >= quorum(all)
+    }
+
+    /// Member that leads; none without a quorum.
+    #[must_use]
+    pub fn leader(&self) -> Option<MachineId> {
+        self.leader.filter(|_| self.has_quorum())
+    }
+
+    /// Has another voter lead, where one can; whether it does.
+    pub fn moves_leader(&mut self) -> bool {
+        let next = self.next_leader();
+        self.leader = next.or(self.leader);
+        next.is_some()
+    }
+
+    /// Voters elect another leader where the last one does not run any more.
+    fn elects(&mut self) {
+        let leads = |leader| self.members.get(&leader).is_some_and(|member| member.votes && member.up);
+        if !self.leader.is_some_and(leads) {
+            self.leader = self.next_leader();
+        }
+    }
+
+    /// Next voter that runs behind the one that leads, in a circle.
+    fn next_leader(&self) -> Option<MachineId> {
+        let can = |(id, member): (&MachineId, &Member)| (member.votes && member.up).then_some(*id);
+        let behind = self.members.iter().filter(|(id, _)| Some(**id) > self.leader).find_map(can);
+        let before = || self.members.iter().filter(|(id, _)| Some(**id) < self.leader).find_map(can);
+        behind.or_else(before)
     }
 
     /// Number under which a machine is a member; none where it is none.
@@ -226,6 +258,7 @@ impl Etcd {
             Step::Remove(id) => self.remove(id),
         }?;
         self.applied += 1;
+        self.elects();
         Ok(())
     }
 
@@ -236,7 +269,7 @@ impl Etcd {
     /// [`Refused::NoSuchMember`] when it does not vote, or does not run.
     pub fn go_on_alone(&mut self, id: MachineId) -> Result<(), Refused> {
         let member = self.members.get(&id).filter(|member| member.votes && member.up).ok_or(Refused::NoSuchMember)?;
-        self.members = [(id, *member)].into();
+        (self.members, self.leader) = ([(id, *member)].into(), Some(id));
         self.applied += 1;
         Ok(())
     }

@@ -35,7 +35,6 @@ use crate::laws::{Broken, Laws};
 
 mod cables;
 mod decided;
-mod duties;
 #[cfg(test)]
 mod faults;
 mod life;
@@ -43,6 +42,7 @@ mod listen;
 mod machine;
 mod owner;
 mod parts;
+mod records;
 mod recovery;
 mod shares;
 mod trail;
@@ -52,6 +52,7 @@ use cables::Versions;
 use listen::Tells;
 use machine::{Cable, Lie, Machine, Power, Running};
 use parts::Parts;
+use records::{MembersLook, RecordsCopy};
 use trail::brief;
 pub use waves::{WAVE, WAVES, waves};
 
@@ -138,7 +139,11 @@ enum Event {
     /// A deadline of a life has come.
     Wakes(u16, u64),
     /// An effect of a life ends.
-    Performs { n: u16, number: u64, effect: Box<Effect> },
+    Performs { n: u16, number: u64, units: u64, effect: Box<Effect> },
+    /// A look at etcd's members is shown.
+    Looked { n: u16, number: u64, units: u64, look: Box<MembersLook> },
+    /// The records of a life are not kept up any more.
+    Lost { n: u16, number: u64, units: u64 },
     /// A coordinator looks for something to tell on a stream.
     Tells(u16, u64, Tells),
     /// A word arrives on a stream.
@@ -153,12 +158,8 @@ enum Event {
     Recover,
     /// A coordinator sees what was changed.
     Watch(MachineId),
-    /// A coordinator looks at etcd's members, and makes the next change of them.
-    Tends(MachineId),
     /// A machine stops, or a stopped one starts.
     Power(u16, Power),
-    /// A voter looks whether it is to hold a share.
-    Hold(MachineId),
     /// A machine is cut off from all others, or is so no more.
     Cut(u16, Cable),
     /// Learners catch up.
@@ -175,6 +176,13 @@ enum Who {
     Machine(u16),
     /// A life, by its number.
     Life(u16, u64),
+    /// A life that asks its own records, by its number and with these units.
+    Own {
+        n: u16,
+        number: u64,
+        units: u64,
+    },
+    /// A coordinator, for a machine that it hears.
     Coordinator,
     Owner,
 }
@@ -194,7 +202,7 @@ struct World {
     agenda: BTreeMap<(u64, u64), Event>,
     etcd: Etcd,
     checked: u64,
-    coordinators: BTreeMap<MachineId, View>,
+    coordinators: BTreeMap<MachineId, RecordsCopy>,
     machines: BTreeMap<u16, Machine>,
     numbers: BTreeMap<MachineId, u16>,
     tickets: Vec<Ticket>,
@@ -232,7 +240,7 @@ impl World {
             sequence: 0,
             agenda: BTreeMap::new(),
             checked: 0,
-            coordinators: [(first, seen(&etcd))].into(),
+            coordinators: [(first, RecordsCopy::unkept(seen(&etcd)))].into(),
             store: Versions::new(seen(&etcd)),
             etcd,
             machines: BTreeMap::new(),
@@ -268,12 +276,9 @@ impl World {
 
     fn live(&mut self) -> Result<(), Broken> {
         let vpn_prefix = if self.random.below(4) == 0 { "10.0.0.0/24".parse().expect("a prefix") } else { VPN_PREFIX };
-        let request = Request::Create(Box::new(cast::creation(vpn_prefix)));
         self.founds(vpn_prefix)?;
         if self.plan.members > 0 {
             self.begin_with_members()?;
-        } else {
-            self.put(0, Event::Ask { who: Who::Owner, decision: Decision::new(request), via: cast::id(1) });
         }
         self.put(50, Event::Owner);
         self.put(700, Event::Cut(1, Cable::Cut));
@@ -326,8 +331,7 @@ impl World {
             cold_start: cluster.policy.cold_start,
         });
         (first.disk.keys, first.disk.etcd, first.face) = (true, Some(0), Some(Face::Coordinator));
-        first.running = Some(Running { plan: EtcdStart::New, led: true, lost: 0, held: None, tends: true });
-        self.put(30, Event::Tends(cast::id(1)));
+        first.running = Some(Running { plan: EtcdStart::New, led: true });
         self.begins(1, 0)
     }
 
@@ -357,16 +361,11 @@ impl World {
         Ok(())
     }
 
-    /// Has the first coordinator decide a request that nobody else is in the way of.
+    /// Has a request decided over all that there is, and committed.
     fn at_once(&mut self, request: Request) -> Result<(), Broken> {
-        self.at_once_by(cast::id(1), request)
-    }
-
-    fn at_once_by(&mut self, id: MachineId, request: Request) -> Result<(), Broken> {
-        let proposal = (self.parts.decide)(&Decision::new(request), self.coordinators[&id].state(), cast::BEGIN);
+        let proposal = (self.parts.decide)(&Decision::new(request), self.store.state(), cast::BEGIN);
         let committed = (self.parts.commit)(&mut self.etcd, proposal.txn());
         assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
-        self.watch(id);
         self.check()
     }
 
@@ -377,7 +376,9 @@ impl World {
             Event::Opens(n) => self.opens(n)?,
             Event::Begins(n, boot) => self.begins(n, boot)?,
             Event::Wakes(n, number) => self.wakes(n, number)?,
-            Event::Performs { n, number, effect } => self.performs(n, number, *effect)?,
+            Event::Performs { n, number, units, effect } => self.performs(n, (number, units), *effect)?,
+            Event::Looked { n, number, units, look } => self.looked(n, (number, units), *look)?,
+            Event::Lost { n, number, units } => self.lost(n, (number, units))?,
             Event::Tells(n, number, why) => self.tells(n, number, why)?,
             Event::Told(n, number, word) => self.told(n, number, *word)?,
             Event::Left(n, number) => self.left(n, number)?,
@@ -385,10 +386,8 @@ impl World {
             Event::Owner => self.owner_asks(),
             Event::Recover => self.recovers()?,
             Event::Watch(id) => self.watch(id),
-            Event::Tends(id) => self.tends(id)?,
             Event::Power(n, power) => self.power(n, power),
             Event::Cut(n, cable) => self.cut(n, cable),
-            Event::Hold(id) => self.hold(id)?,
             Event::AllOff => {
                 self.comes_back()?;
                 let after = 3000 + self.below(12_000);

@@ -74,6 +74,8 @@ pub const VERSION: &str = "a lower version changes nothing";
 pub const LOOK: &str = "nobody is told Node while etcd has it or its share is needed";
 /// Keys of coordinators.
 pub const KEYS: &str = "keys go only to coordinators that etcd has as learners";
+/// Keys by an old copy.
+pub const GIVEN: &str = "keys are given only where etcd confirms the copy that says so";
 /// An acknowledgement.
 pub const SHARE: &str = "a share is acknowledged once it lies on the ESP";
 /// Two steps of a role.
@@ -176,6 +178,14 @@ pub fn told_node(n: u16, needed: bool) -> Result<(), Broken> {
 /// [`Broken`] when they may not be.
 pub fn handed_over(n: u16, may: Result<(), HandOverError>) -> Result<(), Broken> {
     may.map_err(|why| Broken { law: KEYS, how: format!("machine {n}: {why}") })
+}
+
+/// Checks keys that were given by a coordinator, whose etcd has a leader or not.
+///
+/// # Errors
+/// [`Broken`] when it has none: then nobody confirms what its copy says.
+pub fn given(n: u16, is_led: bool) -> Result<(), Broken> {
+    holds(GIVEN, is_led, || format!("machine {n}"))
 }
 
 /// Checks that a machine that acknowledges a share of an epoch has it.

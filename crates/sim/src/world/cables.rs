@@ -6,6 +6,8 @@ use cluster::state::{Change, State, StateVersion};
 use cluster::view::View;
 use model::MachineId;
 
+use super::listen::LAPSED;
+use super::records::RecordsCopy;
 use super::{Cable, Event, Power, Who, World};
 use crate::cast;
 use crate::etcd::Etcd;
@@ -100,6 +102,10 @@ impl World {
         let machine = &self.machines[&n];
         let Some(listens) = machine.living.as_ref().and_then(|living| living.stream.as_ref()) else { return Ok(()) };
         let Some(before) = self.now.checked_sub(2 * INTERVAL + ANSWERED) else { return Ok(()) };
+        // A coordinator that has lost its records is listened to until they have lapsed.
+        let is_kept = |copy: &RecordsCopy| copy.lost.is_none() && copy.since <= before;
+        let is_kept = self.coordinators.get(&listens.by).is_some_and(is_kept);
+        let before = if is_kept { before } else { before.saturating_sub(LAPSED) };
         // Who was removed is told nothing more, and may not have asked since.
         let belongs = self.store.view.state().machine(&cast::id(n)).is_some_and(Machine::belongs);
         if !machine.is_member()

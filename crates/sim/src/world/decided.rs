@@ -1,6 +1,7 @@
 //! Questions to coordinators: decided over what the asked one has seen, committed to etcd, judged by the laws, and answered, or not.
 //! Each asker makes of the answer what is its own.
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
@@ -9,10 +10,10 @@ use cluster::key::AUDIT;
 use cluster::request::Request;
 use cluster::state::Change;
 use cluster::txn::Granted;
-use cluster::view::View;
 use member::{EffectKind, EffectOutcome, Event as Hears};
 use model::{Level, MachineId};
 
+use super::records::RecordsCopy;
 use super::trail::short;
 use super::{Event, MOST_TRIES, Power, Who, World, asks_to_join};
 use crate::cast;
@@ -22,16 +23,19 @@ impl World {
     /// A coordinator decides over what it has seen, unless it is off.
     pub(super) fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Broken> {
         let now = self.clock(via);
-        let serves = who == Who::Coordinator || self.serves(via);
+        let serves = matches!(who, Who::Own { .. } | Who::Coordinator) || self.serves(via);
         if !self.hears_from(who, via) {
             return self.unanswered(who);
         }
-        if !serves || !self.coordinators.contains_key(&via) {
+        let Some(copy) = self.coordinators.get(&via).filter(|_| serves) else {
             return self.unanswered(who); // no coordinator any more
+        };
+        // Machines go by their last look, which does not show yet who has come to vote since.
+        let mut view = Cow::Borrowed(&copy.view);
+        if *decision.request() == Request::BeginEpoch {
+            view.to_mut().see(self.etcd.members(), self.etcd.look());
         }
-        self.looks(via);
-        let seen = &self.coordinators[&via];
-        let proposal = catch_unwind(AssertUnwindSafe(|| (self.parts.decide)(&decision, seen.state(), now)));
+        let proposal = catch_unwind(AssertUnwindSafe(|| (self.parts.decide)(&decision, view.state(), now)));
         let how = || format!("{:?}", decision.request());
         let proposal = proposal.map_err(|_| Broken { law: "decide never panics", how: how() })?;
         let after = 1 + self.below(40);
@@ -76,20 +80,23 @@ impl World {
                     self.laws.granted(granted)?;
                 }
                 match answer {
-                    Ok(granted) if answered => self.granted(who, granted)?,
+                    Ok(granted) if answered => {
+                        self.watch(via); // what was written is seen before it is told
+                        self.granted(who, granted)?;
+                    }
                     Err(denied) if answered => self.refused(who, decision.request(), &denied)?,
                     Ok(_) | Err(_) => self.unanswered(who)?,
                 }
             }
             Next::Again { seen } => {
                 self.watch(via);
-                let version = |view: &View| view.state().version().map_or(0, |(_, revision)| revision);
-                let version = self.coordinators.get(&via).map(version);
+                let version = |copy: &RecordsCopy| copy.view.state().version().map_or(0, |(_, revision)| revision);
+                let version = self.coordinators.get(&via).filter(|copy| copy.followed).map(version);
                 let how = || format!("{} has not seen revision {seen}", short(via));
                 if version.is_some_and(|version| version < seen) {
                     return Err(Broken { law: "a watch tells what a transaction was refused for", how: how() });
                 }
-                let after = 1 + self.below(10);
+                let after = 1 + self.below(if version.is_some() { 10 } else { 300 });
                 self.put(after, Event::Ask { who, decision, via });
             }
             Next::GiveUp => self.unanswered(who)?,
@@ -207,6 +214,9 @@ impl World {
                 self.later(n);
                 Ok(())
             }
+            Who::Own { n, number, units } => {
+                self.etcd_answers(n, (number, units), EffectKind::Decide, Ok(EffectOutcome::Whole))
+            }
             Who::Coordinator | Who::Owner => Ok(()),
         }
     }
@@ -217,6 +227,10 @@ impl World {
         *self.report.denied.entry(kind.split(['(', ' ']).next().unwrap_or_default().to_owned()).or_default() += 1;
         match who {
             Who::Life(n, number) => self.answered(n, number, Err(denied.to_string())),
+            Who::Own { n, number, units } => {
+                let outcome = Self::denied_itself(request, denied);
+                self.etcd_answers(n, (number, units), EffectKind::Decide, outcome)
+            }
             Who::Machine(n) => {
                 if let Some(machine) = self.machines.get_mut(&n) {
                     if let (Request::ReleaseKey { generation, .. }, Denied::UnknownGeneration(_)) = (request, denied)
@@ -238,6 +252,9 @@ impl World {
     fn unanswered(&mut self, who: Who) -> Result<(), Broken> {
         match who {
             Who::Life(n, number) => self.answered(n, number, Err(String::from("no answer"))),
+            Who::Own { n, number, units } => {
+                self.etcd_answers(n, (number, units), EffectKind::Decide, Err(String::from("no answer")))
+            }
             Who::Machine(n) => {
                 self.later(n);
                 Ok(())
@@ -246,7 +263,7 @@ impl World {
         }
     }
 
-    /// Tells a life what became of its announcement, which is all that a life asks for.
+    /// Tells a life what became of its announcement.
     fn answered(&mut self, n: u16, number: u64, outcome: Result<EffectOutcome, String>) -> Result<(), Broken> {
         let living = self.machines.get(&n).and_then(|machine| machine.living.as_ref());
         if living.is_none_or(|living| living.number != number) {

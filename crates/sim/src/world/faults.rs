@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use cluster::decision::Proposal;
 use cluster::denied::Denied;
 use cluster::key::Key;
-use cluster::members::Step;
+use cluster::members::{Look, Step};
 use cluster::peers::Known;
 use cluster::record::Changes;
 use cluster::request::Leaving;
+use cluster::role::AnyRole;
 use cluster::state::State;
 
 use super::machine::Note;
@@ -18,7 +19,7 @@ use super::waves::PLAN;
 use super::*;
 use crate::etcd::Refused;
 use crate::laws::life as law;
-use member::RoleFacts;
+use member::{EffectOutcome, RoleFacts};
 
 /// A cluster of four members that have heard of each other.
 fn world() -> World {
@@ -26,6 +27,7 @@ fn world() -> World {
     let mut world = World::new(1, plan);
     world.founds(VPN_PREFIX).expect("the first machine");
     world.begin_with_members().expect("all laws are kept");
+    world.reads(1).expect("its etcd leads");
     world.now = 100_000;
     world.converges().expect("they hear");
     world
@@ -152,6 +154,16 @@ const FAULTS: &[(&str, Fault)] = &[
             |esps, id, holding| esps.write(id, &Holding { generations: Generations::One(9), ..holding.clone() });
     }),
     (law::SHARE, |parts| parts.hold = |_, _, _| ()),
+    (law::LOOK, |parts| {
+        // By a look of any age.
+        parts.desire = |state, id| {
+            let mut state = state.clone();
+            if let Some(look) = state.look() {
+                state.see(state.members().clone(), Look { revision: u64::MAX, ..look });
+            }
+            state.desired(id)
+        };
+    }),
     (law::NEEDED, |parts| {
         parts.find = |facts, unread| Some(RoleFacts { begun: facts.begun && !unread, ..facts });
     }),
@@ -171,7 +183,7 @@ fn each_part_that_is_at_fault_breaks_its_law() {
     World::new(1, Plan::SMALL).live().expect("all parts are sound");
     for (law, breaks) in FAULTS {
         // A fault may break another law first, where its world ends before its own is asked for.
-        let mut laws = (1..30).map(|seed| {
+        let mut laws = (1..150).map(|seed| {
             let mut world = World::new(seed, Plan::SMALL);
             breaks(&mut world.parts);
             world.live().err().map(|broken| broken.law)
@@ -185,7 +197,7 @@ fn a_key_that_is_given_over_what_was_seen_before_breaks_a_law() {
     let (mut world, first) = (world(), cast::id(1));
     let (machine, disk, level) = (cast::machine_key(2), cast::disk(2), Level::Encrypted);
     let decision = Decision::new(Request::ReleaseKey { machine, disk, generation: 1, level });
-    let proposal = decision.propose(world.coordinators[&first].state(), cast::BEGIN);
+    let proposal = decision.propose(world.coordinators[&first].view.state(), cast::BEGIN);
     let asks = Asks::Remove(cast::id(2), Leaving::Lost);
     world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is removed");
     let commits = |world: &mut World| {
@@ -195,6 +207,24 @@ fn a_key_that_is_given_over_what_was_seen_before_breaks_a_law() {
     commits(&mut world).expect("etcd tells that it is old");
     world.parts.commit = |_, _| Ok(Outcome::Committed);
     assert_eq!(broken(commits(&mut world)), "no key release to who is removed, none for another's disk");
+}
+
+/// Proves: S14
+#[test]
+fn keys_that_a_coordinator_without_a_leader_gives_break_a_law() {
+    let mut world = world();
+    let (first, second) = (cast::id(1), cast::id(2));
+    let asks = Asks::AddRole(second, AnyRole::Coordinator);
+    world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is promoted");
+    world.etcd.change(Step::Add(second)).expect("etcd adds it");
+    world.reads(1).expect("its etcd leads");
+    let (members, look) = (world.etcd.members(), world.etcd.look());
+    world.coordinators.get_mut(&first).expect("it was read").view.see(members, look);
+    assert_eq!(world.takes_keys(2, first), Ok(Ok(EffectOutcome::Whole)));
+    world.machines.get_mut(&1).and_then(|it| it.running.as_mut()).expect("it runs").led = false;
+    assert_eq!(world.takes_keys(2, first), Ok(Err(String::from("etcd has no leader"))));
+    world.parts.hand_over = |_, state, id| state.hands_over_to(id).map_err(|why| why.to_string());
+    assert_eq!(broken(world.takes_keys(2, first).map(drop)), law::GIVEN);
 }
 
 /// Proves: K6

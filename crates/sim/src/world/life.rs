@@ -10,7 +10,7 @@ use cluster::peers::{Known, News};
 use cluster::request::Request;
 use member::{
     Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event as Hears, Face, KeptFile, Life, LifeFacts,
-    OwnRecords,
+    OwnRecords, OwnRequest,
 };
 use model::{ClusterRole, MachineId};
 
@@ -50,7 +50,7 @@ impl World {
         let mut out = Vec::new();
         let life = Life::start(found, now, &mut out);
         machine.heard.unsure = false;
-        machine.living = Some(Living { life, number, wakes: None, stream: None, step: None, reads: false });
+        machine.living = Some(Living { life, number, wakes: None, stream: None, step: None, units: 0 });
         self.sequence += 1;
         self.follow(n, out)?;
         if self.machines[&n].running.is_some() {
@@ -78,7 +78,8 @@ impl World {
         let Some(living) = &mut machine.living else { return Ok(()) };
         let before = living.life.desired().at;
         let mut out = Vec::new();
-        living.life.handle(event, None, now, &mut out);
+        let view = self.coordinators.get(&cast::id(n)).map(|copy| &copy.view);
+        living.life.handle(event, view, now, &mut out);
         let after = living.life.desired().at;
         if told {
             let others = living.life.desired().coordinators.keys().filter(|id| **id != cast::id(n)).count();
@@ -124,23 +125,15 @@ impl World {
                 let after = 1 + self.below(20);
                 self.put(after, Event::Ask { who: Who::Life(n, number), decision: Decision::new(request), via });
                 if let Some(epoch) = said.epoch {
+                    self.acknowledges(n, epoch)?;
                     let acknowledges = Request::AcknowledgeEpoch { machine: cast::machine_key(n), number: epoch };
                     let decision = Decision::new(acknowledges);
                     self.put(after + 1, Event::Ask { who: Who::Coordinator, decision, via });
                 }
             }
             Effect::NeedOwner(why) => return Err(law::needs_owner(n, why)),
-            // Copy and duties of a coordinator are this world's own: its life is shown no view, and asks for the copy's own effects in vain.
-            Effect::Report(..)
-            | Effect::Directory { .. }
-            | Effect::TakesKey(_)
-            | Effect::AskVote
-            | Effect::KeepRecords
-            | Effect::Decide(_)
-            | Effect::LookAtMembers
-            | Effect::ChangeMember(_)
-            | Effect::Revoke(_)
-            | Effect::TrimAudit => {}
+            // There are no people here, nor any directories.
+            Effect::Report(..) | Effect::Directory { .. } | Effect::TakesKey(_) => {}
             effect @ (Effect::AskDirectory(_)
             | Effect::Keep(_)
             | Effect::NoteJoin
@@ -155,18 +148,33 @@ impl World {
             | Effect::CommitRecovery
             | Effect::DropRecovery
             | Effect::WriteShare(..)
-            | Effect::ReadOwnCopy { .. }) => {
-                // What asks an etcd is over once other units are to run.
-                let reads = matches!(effect, Effect::ReadOwnCopy { .. });
-                living.reads = reads || living.reads && !matches!(effect, Effect::Units(_));
+            | Effect::ReadOwnCopy { .. }
+            | Effect::AskVote
+            | Effect::KeepRecords
+            | Effect::Decide(_)
+            | Effect::LookAtMembers
+            | Effect::ChangeMember(_)
+            | Effect::Revoke(_)
+            | Effect::TrimAudit) => {
                 let kind = effect.kind().expect("only such take time");
+                // What asks an etcd is over once other units are to run.
+                living.units += u64::from(kind == EffectKind::Units);
+                let units = living.units;
                 if kind.is_of_the_role() {
                     law::one_step(n, living.step.replace(kind), kind)?;
                     self.note(format!("{:>6} ms    {n} begins {effect:?}", self.now));
                 }
-                law::performs(n, &effect, &self.facts(n))?;
+                if !kind.asks_etcd() {
+                    law::performs(n, &effect, &self.facts(n))?;
+                }
+                if kind == EffectKind::Units {
+                    self.loses(cast::id(n));
+                }
+                if let Effect::Decide(OwnRequest::AcknowledgeEpoch(epoch)) = effect {
+                    self.acknowledges(n, epoch)?;
+                }
                 let after = 1 + self.below(150);
-                self.put(after, Event::Performs { n, number, effect: Box::new(effect) });
+                self.put(after, Event::Performs { n, number, units, effect: Box::new(effect) });
             }
         }
         Ok(())
@@ -184,40 +192,57 @@ impl World {
     }
 
     /// Ends an effect that takes time, unless the life that began it is over.
-    pub(super) fn performs(&mut self, n: u16, number: u64, effect: Effect) -> Result<(), Broken> {
+    pub(super) fn performs(&mut self, n: u16, asked: (u64, u64), effect: Effect) -> Result<(), Broken> {
+        let (number, units) = asked;
         let living = self.machines.get_mut(&n).and_then(|machine| machine.living.as_mut());
         let Some(living) = living.filter(|living| living.number == number) else { return Ok(()) };
         let kind = effect.kind().expect("only such take time");
-        if kind == EffectKind::ReadOwnCopy && !std::mem::take(&mut living.reads) {
+        if kind.asks_etcd() && living.units != units {
             return Ok(());
         }
         if kind.is_of_the_role() {
             living.step = None;
         }
-        let chance = if self.calm { usize::MAX } else { self.random.below(60) };
+        // A coordinator asks etcd all the time.
+        let bound = if kind.asks_etcd() { 400 } else { 60 };
+        let chance = if self.calm { usize::MAX } else { self.random.below(bound) };
         if chance == 0 {
             return self.lives(n, Hears::Done(kind, Err(String::from("it fails"))));
         }
         let keeps = matches!(effect, Effect::Keep(KeptFile::Desired(_)));
         let was_node = !self.machines[&n].coordinates();
-        let outcome = self.applies(n, effect)?;
+        let outcome = if effect == Effect::KeepRecords {
+            self.reads(n).err().map(Err)
+        } else if effect == Effect::LookAtMembers {
+            self.looks(n, asked).err().map(Err)
+        } else if let Effect::Decide(request) = effect {
+            self.decides(n, asked, request);
+            None
+        } else {
+            Some(self.applies(n, effect)?)
+        };
         if keeps {
             let heard = &mut self.machines.get_mut(&n).expect("it lives").heard;
             heard.unsure = chance == 1 && (was_node || heard.unsure);
         }
-        match chance {
-            1 => self.lives(n, Hears::Done(kind, Err(String::from("its answer is lost")))),
-            2 => {
+        match (chance, outcome) {
+            (2, _) => {
                 self.panics(n);
                 Ok(())
             }
-            3 => {
+            (1, Some(_)) => self.lives(n, Hears::Done(kind, Err(String::from("its answer is lost")))),
+            (1, None) => {
+                self.loses(cast::id(n));
+                Ok(())
+            }
+            (3, Some(outcome)) => {
                 // An effect of another kind that was given up ends, too.
                 self.lives(n, Hears::Done(EffectKind::Announce, Ok(EffectOutcome::Whole)))?;
                 self.lives(n, Hears::Done(EffectKind::AskDirectory, Ok(EffectOutcome::Whole)))?;
                 self.lives(n, Hears::Done(kind, outcome))
             }
-            _ => self.lives(n, Hears::Done(kind, outcome)),
+            (_, Some(outcome)) => self.lives(n, Hears::Done(kind, outcome)),
+            (_, None) => Ok(()), // it ends later
         }
     }
 
@@ -228,6 +253,7 @@ impl World {
         machine.living = None;
         let boot = machine.boot;
         self.put(after, Event::Begins(n, boot));
+        self.loses(cast::id(n));
     }
 
     /// Facts by which laws judge an effect.
@@ -254,14 +280,13 @@ impl World {
             noted_before: disk.note.is_some_and(|note| note.boot != machine.boot),
             is_recovered: disk.note.is_none_or(|note| self.laws.recoveries() > note.recoveries),
             is_alone: self.etcd.members().voters.keys().eq([&id]),
-            others_lead: self.coordinators.keys().any(|other| *other != id && self.leads(*other)),
+            others_lead: self.machines.iter().any(|(other, machine)| *other != n && machine.leads()),
         }
     }
 
     /// Whether a coordinator's etcd has a leader, and others reach it.
     pub(super) fn leads(&self, id: MachineId) -> bool {
-        let machine = &self.machines[&self.numbers[&id]];
-        machine.is_reached() && machine.running.as_ref().is_some_and(|running| running.led)
+        self.machines[&self.numbers[&id]].leads()
     }
 
     /// Performs an effect on what lies and runs here.
@@ -275,9 +300,6 @@ impl World {
                     machine.heard.itself = false;
                 }
                 machine.disk.desired = Some(*desired);
-                if machine.running.is_some() {
-                    self.put(1, Event::Hold(id));
-                }
             }
             Effect::Keep(KeptFile::Electorate(electorate)) => machine.disk.electorate = Some(electorate),
             Effect::Keep(KeptFile::Peers) => machine.disk.peers = machine.known.clone(),
@@ -295,11 +317,12 @@ impl World {
                 (machine.disk.etcd, machine.disk.note, machine.disk.electorate) = (None, None, None);
             }
             Effect::CommitRecovery => return self.commits_recovery(n),
-            Effect::WriteShare(holding, _) => {
-                (self.parts.hold)(&mut self.esps, id, &holding);
-                self.opens_still()?;
-            }
+            Effect::WriteShare(holding, reason) => self.writes_share(id, &holding, reason)?,
             Effect::ReadOwnCopy { since } => return Ok(self.own_copy(n, since)),
+            Effect::AskVote => return Ok(self.votes(n)),
+            Effect::ChangeMember(step) => return self.changes_member(n, step),
+            // etcd's list of revoked certificates and its audit are not shown.
+            Effect::Revoke(_) | Effect::TrimAudit => {}
             Effect::Attend { .. }
             | Effect::Leave
             | Effect::Announce(_)
@@ -308,14 +331,11 @@ impl World {
             | Effect::Mesh(_)
             | Effect::NeedOwner(_)
             | Effect::TakesKey(_)
-            | Effect::AskVote
+            | Effect::Report(..)
+            // Performed as they began, or answered later.
             | Effect::KeepRecords
             | Effect::Decide(_)
-            | Effect::LookAtMembers
-            | Effect::ChangeMember(_)
-            | Effect::Revoke(_)
-            | Effect::TrimAudit
-            | Effect::Report(..) => {} // performed as they began
+            | Effect::LookAtMembers => {}
         }
         Ok(Ok(EffectOutcome::Whole))
     }
@@ -326,21 +346,23 @@ impl World {
         if self.leads(id) || machine.disk.etcd.is_none() {
             return Ok(EffectOutcome::Whole);
         }
-        let view = self.coordinators.get(&id).cloned().unwrap_or_else(|| seen(&self.etcd));
+        let view = self.coordinators.get(&id).map_or_else(|| seen(&self.etcd), |copy| copy.view.clone());
         let is_newer = since.is_none_or(|since| view.revision() > since);
         Ok(if is_newer { EffectOutcome::OwnCopy(view.into()) } else { EffectOutcome::Whole })
     }
 
     /// Has a coordinator hand its keys over.
-    fn takes_keys(&mut self, n: u16, giver: MachineId) -> Result<Result<EffectOutcome, String>, Broken> {
+    pub(super) fn takes_keys(&mut self, n: u16, giver: MachineId) -> Result<Result<EffectOutcome, String>, Broken> {
         let id = cast::id(n);
         if !self.serves(giver) || !self.hears_from(Who::Machine(n), giver) {
             return Ok(Err(String::from("it is not reached")));
         }
-        let view = &self.coordinators[&giver];
-        if let Err(why) = (self.parts.hand_over)(&mut self.etcd, view.state(), &id) {
+        let (is_led, copy) = (self.leads(giver), &self.coordinators[&giver]);
+        let etcd = is_led.then_some(&mut self.etcd);
+        if let Err(why) = (self.parts.hand_over)(etcd, copy.view.state(), &id) {
             return Ok(Err(why));
         }
+        law::given(n, is_led)?;
         let mut now = seen(&self.etcd);
         now.see(self.etcd.members(), self.etcd.look());
         law::handed_over(n, now.state().hands_over_to(&id))?;
@@ -350,22 +372,21 @@ impl World {
 
     /// Runs what a coordinator runs, or none of it.
     fn units(&mut self, n: u16, plan: Option<EtcdStart>) -> Result<Result<EffectOutcome, String>, Broken> {
-        let (id, now) = (cast::id(n), self.now);
+        let id = cast::id(n);
         let machine = self.machines.get_mut(&n).expect("it lives");
         machine.running = None;
         self.stops_serving(id);
         if let Some(plan) = plan {
             let recovered = plan == EtcdStart::Recovered;
             let machine = self.machines.get_mut(&n).expect("it lives");
-            let running = Running { plan, led: false, lost: now, held: None, tends: false };
-            machine.running = Some(running);
+            machine.running = Some(Running { plan, led: false });
             if recovered {
                 self.etcd.set_up(id, true);
                 if self.etcd.go_on_alone(id).is_err() {
                     return Ok(Err(String::from("etcd does not start")));
                 }
                 let left: Vec<_> = self.coordinators.keys().copied().filter(|other| *other != id).collect();
-                left.into_iter().for_each(|other| self.stops_serving(other));
+                left.into_iter().for_each(|other| self.turns(self.numbers[&other]));
             }
             self.turns(n);
         }
@@ -374,7 +395,7 @@ impl World {
 
     /// Has a machine's etcd run, or not, and its records be read or lost.
     pub(super) fn turns(&mut self, n: u16) {
-        let (id, now) = (cast::id(n), self.now);
+        let id = cast::id(n);
         let others = self.other_members(id);
         let (added, had_quorum) = (self.etcd.added(&id), self.etcd.has_quorum());
         let Some(machine) = self.machines.get_mut(&n) else { return };
@@ -399,15 +420,9 @@ impl World {
             return;
         }
         running.led = led;
-        if led {
-            self.coordinators.insert(id, seen(&self.etcd));
-            if !std::mem::replace(&mut running.tends, true) {
-                self.put(60, Event::Tends(id));
-            }
-        } else {
-            running.lost = now;
+        if !led {
+            self.loses(id);
         }
-        self.put(1, Event::Own(n));
     }
 
     /// Addresses of etcd's members beside one, in order.
@@ -431,11 +446,16 @@ impl World {
     pub(super) fn own_records(&mut self, n: u16) -> Result<(), Broken> {
         let id = cast::id(n);
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
-        let Some(running) = &machine.running else { return Ok(()) };
-        let Some(view) = self.coordinators.get(&id).filter(|_| running.led) else {
+        if machine.running.is_none() {
+            return Ok(());
+        }
+        let Some(copy) = self.coordinators.get(&id).filter(|copy| copy.lost.is_none()) else {
             return self.lives(n, Hears::Records(OwnRecords::Lost));
         };
-        let state = view.state();
+        let state = copy.view.state();
+        if state.cluster().is_none() {
+            return self.lives(n, Hears::Records(OwnRecords::Kept { desired: None, peers: None }));
+        }
         let news = state.news(machine.known.version());
         (self.parts.hear)(&mut machine.known, news);
         let desired = (self.parts.desire)(state, &id).ok();

@@ -70,9 +70,8 @@ impl World {
             self.breaks(n);
             return Ok(());
         }
-        let teller = self.machines[&self.numbers[&by]].running.as_ref().expect("it serves");
-        let silent = if teller.led { 0 } else { now - teller.lost };
-        let state = self.coordinators[&by].state();
+        let copy = &self.coordinators[&by];
+        let (state, silent) = (copy.view.state(), copy.lost.map_or(0, |lost| now - lost));
         let refuses = silent >= LAPSED || !state.machine(&id).is_some_and(Record::belongs) || state.look().is_none();
         if refuses {
             self.put(1, Event::Left(n, number));
@@ -82,7 +81,7 @@ impl World {
             self.put(ALIVE, Event::Tells(n, number, Tells::Alive));
         }
         // Its next look at etcd's members is younger than the record.
-        let state = self.coordinators[&by].state();
+        let state = self.coordinators[&by].view.state();
         let Ok(desired) = (self.parts.desire)(state, &id) else { return Ok(()) };
         let mut words = Vec::new();
         let machine = self.machines.get_mut(&n).expect("it listens");

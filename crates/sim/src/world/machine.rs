@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use cluster::desired::Desired;
-use cluster::epochs::Holding;
 use cluster::peers::Known;
 use cluster::record::Standing;
 use cluster::redeem::Redeem;
@@ -64,12 +63,6 @@ pub(super) struct Running {
     pub(super) plan: EtcdStart,
     /// Whether its etcd votes and has a leader.
     pub(super) led: bool,
-    /// Time since when it has none.
-    pub(super) lost: u64,
-    /// Shares that it has written: of the epoch that stands, where none follows.
-    pub(super) held: Option<Holding>,
-    /// Whether its duties are on the agenda.
-    pub(super) tends: bool,
 }
 
 /// Life of a machine whose data is open.
@@ -83,8 +76,8 @@ pub(super) struct Living {
     pub(super) stream: Option<Stream>,
     /// Step of the role that is under way.
     pub(super) step: Option<EffectKind>,
-    /// Whether it reads the copy in its own etcd.
-    pub(super) reads: bool,
+    /// How often other units were to run: what an etcd was asked before is not answered any more.
+    pub(super) units: u64,
 }
 
 /// Words that a machine has heard, as the laws count them.
@@ -167,6 +160,11 @@ impl Machine {
     /// Whether it is on, and its cable whole.
     pub(super) fn is_reached(&self) -> bool {
         (self.power, self.cable) == (Power::On, Cable::Whole)
+    }
+
+    /// Whether its etcd has a leader, and others reach it.
+    pub(super) fn leads(&self) -> bool {
+        self.is_reached() && self.running.as_ref().is_some_and(|running| running.led)
     }
 
     /// Whether it is a coordinator by the desired state that it keeps.

@@ -14,12 +14,14 @@ impl World {
         let after = 180 + self.below(750);
         self.put(after, Event::Owner);
         let Some(via) = self.somewhere() else { return };
-        let issued = self.coordinators[&via].state().tickets().count();
-        let owners = self.coordinators[&via].state().cluster().map_or(0, |cluster| cluster.owners.len());
+        let state = self.coordinators[&via].view.state();
+        let issued = state.tickets().count();
+        let owners = state.cluster().map_or(0, |cluster| cluster.owners.len());
         let (target, lost) = (cast::id(self.other()), self.random.below(2) == 0);
-        let machine = self.coordinators[&via].state().machine(&target).map(|machine| (machine.standing, machine.role));
+        let state = self.coordinators[&via].view.state();
+        let machine = state.machine(&target).map(|machine| (machine.standing, machine.role));
         let waits = |machine: &Machine| machine.awaits_approval && machine.standing == Standing::Member;
-        let waiting = self.coordinators[&via].state().machines().find(|(_, machine)| waits(machine)).map(|(id, _)| *id);
+        let waiting = state.machines().find(|(_, machine)| waits(machine)).map(|(id, _)| *id);
         let next = u16::try_from(issued).expect("few tickets");
         let asks = match (self.random.below(20), machine) {
             (0..10, _) if let Some(waiting) = waiting => Asks::AddRole(waiting, AnyRole::Coordinator),
@@ -39,6 +41,14 @@ impl World {
             _ => return, // it looks, and asks for nothing
         };
         let by = cast::owner(if self.random.below(25) == 0 { 2 } else { 1 }).key;
+        // Some regret it before all coordinators have seen what etcd made of it.
+        if let Asks::AddRole(target, role @ AnyRole::Coordinator) = asks
+            && self.random.below(4) == 0
+        {
+            let decision = Decision::new(Request::Owner { by, asks: Asks::RemoveRole(target, role) });
+            let after = 100 + self.below(2500);
+            self.put(after, Event::Ask { who: Who::Owner, decision, via });
+        }
         let decision = Decision::new(Request::Owner { by, asks });
         self.put(1, Event::Ask { who: Who::Owner, decision, via });
     }

@@ -31,14 +31,15 @@ pub(super) struct Parts {
     pub(super) hear: Hear,
     /// Desired state of a machine, as a coordinator tells it.
     pub(super) desire: fn(&State, &MachineId) -> Result<Desired, DesiredError>,
-    /// Hands keys over by what a coordinator has seen.
-    pub(super) hand_over: fn(&mut Etcd, &State, &MachineId) -> Result<(), String>,
+    /// Hands keys over by what a coordinator has seen; its etcd answers only where that has a leader.
+    pub(super) hand_over: fn(Option<&mut Etcd>, &State, &MachineId) -> Result<(), String>,
     /// Facts of a start; none where a file cannot be read.
     pub(super) find: fn(RoleFacts, bool) -> Option<RoleFacts>,
 }
 
-fn hand_over(etcd: &mut Etcd, state: &State, id: &MachineId) -> Result<(), String> {
+fn hand_over(etcd: Option<&mut Etcd>, state: &State, id: &MachineId) -> Result<(), String> {
     state.hands_over_to(id).map_err(|why| why.to_string())?;
+    let etcd = etcd.ok_or("etcd has no leader")?;
     match etcd.commit(&Txn::unchanged(state)) {
         Ok(Outcome::Committed) => Ok(()),
         Ok(Outcome::Differs { .. }) => Err(String::from("the records were changed")),

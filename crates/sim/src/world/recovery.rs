@@ -43,18 +43,19 @@ impl World {
     /// Writes a recovery into the records, then removes its note.
     pub(super) fn commits_recovery(&mut self, n: u16) -> Result<Result<EffectOutcome, String>, Broken> {
         let (id, noted) = (cast::id(n), self.machines[&n].disk.note);
-        if !self.leads(id) || !self.coordinators.contains_key(&id) {
-            return Ok(Err(String::from("etcd has no leader")));
-        }
         self.watch(id);
+        let reads = self.coordinators.get(&id).filter(|copy| copy.view.revision() == self.etcd.revision());
+        let Some(copy) = reads.filter(|_| self.leads(id)) else {
+            return Ok(Err(String::from("the records are not read")));
+        };
         let before = self.laws.recoveries();
         // It is written once, whenever its answer is lost.
         if noted.is_some_and(|note| note.recoveries == before) {
-            if let Err(denied) = decide(self.coordinators[&id].state(), &recover(id), self.clock(id)) {
+            if let Err(denied) = decide(copy.view.state(), &recover(id), self.clock(id)) {
                 return Ok(Err(denied.to_string()));
             }
-            self.at_once_by(id, recover(id))?;
-            let (counted, coordinates) = (self.laws.recoveries(), self.coordinators[&id].state().coordinators());
+            self.at_once(recover(id))?;
+            let (counted, coordinates) = (self.laws.recoveries(), self.store.state().coordinators());
             if counted != before + 1 || !coordinates.iter().eq([&id]) {
                 return Err(Broken { law: LAW, how: format!("{id}: {counted} after {before}, {coordinates:?}") });
             }

@@ -1,53 +1,41 @@
-//! Work of voters for the cold-start key in a world: they hold shares, by what they have seen, and a quorum of shares opens each disk with
+//! Shares of the cold-start key in a world: whoever is to hold one writes it as its life says, and a quorum of shares opens each disk with
 //! the key that it is locked with. What a share is, and when one is due, is the matter of `unlock` and `cluster`.
 
 use cluster::decide;
-use cluster::decision::Decision;
-use cluster::epochs::{Due, due, stands};
+use cluster::epochs::Holding;
 use cluster::record::Machine;
 use cluster::request::Request;
+use member::ShareReason;
 use model::{Level, MachineId};
 
-use super::{Event, Who, World, seen};
+use super::records::RecordsCopy;
+use super::{World, seen};
 use crate::cast;
 use crate::esp::Disks;
 use crate::laws::{Broken, life as law};
 
 impl World {
-    /// Writes the shares that a coordinator with a leader is to hold, by its copy of the records, and says which it has. Without one its own
-    /// life writes the next share.
-    pub(super) fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
-        let n = self.numbers[&id];
-        let Some(state) = self.coordinators.get(&id).map(|view| view.state()).filter(|_| self.leads(id)) else {
-            return Ok(());
-        };
-        let next = match due(state, &id) {
-            Some(Due::Hold(holding)) => Some(holding),
-            Some(Due::Begin) | None => None,
-        };
-        let (standing, settled) = (stands(state, &id), state.cold_start().next.is_none());
-        let running = self.machines.get_mut(&n).and_then(|machine| machine.running.as_mut()).expect("it leads");
-        let holds = standing.clone().filter(|_| settled && next.is_none());
-        if std::mem::replace(&mut running.held, holds.clone()) == holds && holds.is_some() {
-            return Ok(()); // nothing is to be written
+    /// Writes a share onto a machine's ESP. All that the epoch that stands supersedes is erased with it, once none follows.
+    pub(super) fn writes_share(&mut self, id: MachineId, holding: &Holding, reason: ShareReason) -> Result<(), Broken> {
+        let before = self.esps.writes();
+        (self.parts.hold)(&mut self.esps, id, holding);
+        if self.esps.writes() == before {
+            return Ok(()); // it lies there
         }
-        if let Some(holding) = &standing {
-            (self.parts.hold)(&mut self.esps, id, holding);
-        }
-        let Some(holding) = next else {
-            return match standing.filter(|_| settled) {
-                Some(holding) => self.esps.settle(id, &holding),
-                None => Ok(()),
-            };
-        };
-        (self.parts.hold)(&mut self.esps, id, &holding);
         self.opens_still()?;
-        let number = holding.epoch.number();
-        law::acknowledged(id, number, self.esps.holds(id, holding.disk, number))?;
-        let decision = Decision::new(Request::AcknowledgeEpoch { machine: cast::machine_key(n), number });
-        let after = 1 + self.below(200);
-        self.put(after, Event::Ask { who: Who::Coordinator, decision, via: id });
-        Ok(())
+        let follows = |copy: &RecordsCopy| copy.view.state().cold_start().next.is_some();
+        let is_settled =
+            holding.stands == Some(holding.epoch.number()) && !self.coordinators.get(&id).is_some_and(follows);
+        match reason {
+            ShareReason::Stands | ShareReason::Rotates if is_settled => self.esps.settle(id, holding),
+            ShareReason::Stands | ShareReason::Rotates | ShareReason::Next | ShareReason::OwnCopy => Ok(()),
+        }
+    }
+
+    /// Law that whoever acknowledges an epoch holds its share.
+    pub(super) fn acknowledges(&self, n: u16, number: u32) -> Result<(), Broken> {
+        let id = cast::id(n);
+        law::acknowledged(id, number, self.esps.holds(id, self.laws.disks()[&id], number))
     }
 
     /// Law that the epoch that stands opens all disks of its holders.

@@ -51,19 +51,19 @@ pub(super) fn brief(event: &Event) -> String {
             }
             format!("{n} performs {effect:?}")
         }
+        Event::Looked { n, .. } => format!("{n} has looked at etcd's members"),
         Event::Opens(_)
         | Event::Begins(..)
         | Event::Wakes(..)
         | Event::Tells(..)
         | Event::Left(..)
+        | Event::Lost { .. }
         | Event::Own(_)
         | Event::Owner
         | Event::Recover
         | Event::Watch(_)
-        | Event::Tends(_)
         | Event::Power(..)
         | Event::Cut(..)
-        | Event::Hold(_)
         | Event::CatchUp
         | Event::Compact
         | Event::AllOff => format!("{event:?}"),
