@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Nothing keeps a coordinator's records up any more; its life hears of that.
+    /// Ends what keeps a coordinator's records up; its life hears of that.
     pub(super) fn loses(&mut self, id: MachineId) {
         let (now, n) = (self.now, self.numbers[&id]);
         let Some(copy) = self.coordinators.get_mut(&id).filter(|copy| copy.followed) else { return };

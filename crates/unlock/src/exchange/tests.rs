@@ -209,7 +209,7 @@ fn where_the_others_are_is_learnt_from_whoever_is_reached() {
     assert_eq!(two.endpoints(machine(1)), [endpoint(101), endpoint(66), endpoint(1)]);
 }
 
-/// One of several voters that come back, at another address or at the one that the directory lists.
+/// Voter of several that come back, at another address or at the one that the directory lists.
 struct Back {
     number: u8,
     at: u8,
