@@ -94,8 +94,6 @@ pub(crate) struct Records {
     turn: Arc<Mutex<Turn>>,
     look: Arc<Mutex<MembersLook>>,
     first: Arc<First>,
-    /// When this machine began to follow etcd: its silence counts from here until the first view.
-    began: UnixMillis,
     /// Authorities that sign certificates, directories and etcd's revocation list.
     authorities: Arc<Authorities>,
     /// Where this machine hears of directories: of its own, too.
@@ -132,11 +130,21 @@ struct Seen {
     view: Option<View>,
     /// Directory of the view's coordinators, signed; none before there is a cluster.
     directory: Option<Arc<Signed>>,
-    /// None while the watch runs.
+    /// None while the watch runs. Until everything is read it counts from the moment when this machine began to follow etcd.
     lost: Option<UnixMillis>,
 }
 
 impl Seen {
+    /// State before the records are read: nothing is told from now on.
+    fn unread() -> Self {
+        Self { lost: Some(clock::unix_millis()), ..Self::default() }
+    }
+
+    /// For how long the watch has told nothing; none while it tells.
+    fn silent_for(&self) -> Option<Duration> {
+        self.lost.map(|lost| Duration::from_millis(clock::unix_millis().since(lost)))
+    }
+
     fn is_kept(&self) -> bool {
         self.view.is_some() && self.lost.is_none()
     }
@@ -229,11 +237,10 @@ impl Records {
         Ok(Self {
             link: Link::to(etcd, client.within_the_machine()),
             client,
-            seen: Arc::default(),
+            seen: Arc::new(watch::Sender::new(Seen::unread())),
             turn: Arc::default(),
             look: Arc::default(),
             first: Arc::new(first),
-            began: clock::unix_millis(),
             authorities: authorities.clone(),
             directories,
         })
@@ -301,9 +308,7 @@ impl Records {
 
     /// For how long this machine's etcd has told nothing: it has no leader, or does not run. None while it tells.
     fn silent_for(&self) -> Option<Duration> {
-        let seen = self.seen.borrow();
-        let now = clock::unix_millis();
-        (!seen.is_kept()).then(|| Duration::from_millis(now.since(seen.lost.unwrap_or(self.began))))
+        self.seen.borrow().silent_for()
     }
 
     /// Whether this machine's etcd has a leader, or had one a moment ago.

@@ -327,6 +327,8 @@ pub enum Event {
         by: MachineId,
         /// Reason, for people.
         why: String,
+        /// Whether the coordinator answered that it does not know yet, so that it may have a leader.
+        may_lead: bool,
     },
     /// State of the machine's own records.
     Records(OwnRecords),

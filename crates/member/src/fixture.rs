@@ -340,7 +340,7 @@ impl World {
                         return self;
                     }
                 }
-                None => drop(self.handle(Event::Left { by, why: String::from("refuses") }).settle()),
+                None => drop(self.handle(Event::Left { by, why: String::from("refuses"), may_lead: false }).settle()),
             }
         }
         self

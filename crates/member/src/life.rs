@@ -120,7 +120,12 @@ impl Life {
     pub fn handle(&mut self, event: Event, view: Option<&View>, now: Instant, out: &mut Vec<Effect>) {
         match event {
             Event::Told { by, word } => self.told(by, word, now, out),
-            Event::Left { by, why } => self.left(by, why, now, out),
+            Event::Left { by, why, may_lead } => {
+                if may_lead && self.source.attended() == Some(by) {
+                    self.source.told(now);
+                }
+                self.left(by, why, now, out);
+            }
             Event::Records(records) => self.records(records, now, out),
             Event::Endpoints(endpoints) => self.announcing.endpoints(endpoints),
             Event::Directory { at, coordinators } => self.directory = Some((at, coordinators)),

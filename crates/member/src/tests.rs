@@ -9,7 +9,7 @@ use cluster::state::StateVersion;
 use model::ClusterRole::{Coordinator, Node};
 use proptest::prelude::*;
 
-use crate::fixture::{World, desired, ids, learner, look, member, version};
+use crate::fixture::{World, desired, id, ids, learner, look, member, version};
 use crate::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part};
 
 /// The same word by each of these coordinators.
@@ -252,6 +252,25 @@ fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
     }
 }
 
+/// Coordinators that have just begun cannot say yet whether they have a leader. Proves: K6
+#[test]
+fn a_note_waits_for_coordinators_that_cannot_say_yet() {
+    let mut world = World::coordinator();
+    world.note = true;
+    world.start().settle();
+    for _ in 0..20 {
+        if let Some(by) = world.attended() {
+            let may_lead = by == id(2);
+            world.handle(Event::Left { by, why: String::from("has not read the records yet"), may_lead }).settle();
+        } else {
+            world.pass(1);
+        }
+    }
+    assert!(world.note && world.units.is_none(), "{:?}", world.past());
+    world.pass(60);
+    assert!(world.past().contains(&Effect::CommitRecovery), "none of them answers any more");
+}
+
 /// Proves: D14
 #[test]
 fn a_lone_coordinator_without_keys_needs_its_owner() {
@@ -386,7 +405,7 @@ fn words_of_a_coordinator_that_was_left_are_not_heard() {
     let mut world = World::node();
     world.start().settle().pass(1);
     let by = world.attended().expect("somebody");
-    world.handle(Event::Left { by, why: String::from("gone") }).settle();
+    world.handle(Event::Left { by, why: String::from("gone"), may_lead: false }).settle();
     world.handle(Event::Told { by, word: Word::Desired(learner(11, &[2]).into()) }).settle();
     assert_eq!(world.kept, node(10));
 }

@@ -149,7 +149,12 @@ enum Event {
     /// A word arrives on a stream.
     Told(u16, u64, Box<Word>),
     /// The end of a stream is seen.
-    Left(u16, u64),
+    Left {
+        n: u16,
+        number: u64,
+        /// Whether the coordinator may have a leader, and cannot tell yet.
+        may_lead: bool,
+    },
     /// A coordinator's own life hears of its records.
     Own(u16),
     /// An owner asks for something.
@@ -331,7 +336,7 @@ impl World {
             cold_start: cluster.policy.cold_start,
         });
         (first.disk.keys, first.disk.etcd, first.face) = (true, Some(0), Some(Face::Coordinator));
-        first.running = Some(Running { plan: EtcdStart::New, led: true });
+        first.running = Some(Running { plan: EtcdStart::New, led: true, since: 0 });
         self.begins(1, 0)
     }
 
@@ -381,7 +386,7 @@ impl World {
             Event::Lost { n, number, units } => self.lost(n, (number, units))?,
             Event::Tells(n, number, why) => self.tells(n, number, why)?,
             Event::Told(n, number, word) => self.told(n, number, *word)?,
-            Event::Left(n, number) => self.left(n, number)?,
+            Event::Left { n, number, may_lead } => self.left(n, number, may_lead)?,
             Event::Own(n) => self.own_records(n)?,
             Event::Owner => self.owner_asks(),
             Event::Recover => self.recovers()?,

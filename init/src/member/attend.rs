@@ -56,6 +56,13 @@ pub(crate) enum CallError {
     Ended,
 }
 
+impl CallError {
+    /// Whether the coordinator cannot say yet what it is asked: it has just begun, and may have a leader.
+    pub(super) fn is_not_yet(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == api::NOT_YET)
+    }
+}
+
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
         Self::Refused(Box::new(status))

@@ -125,7 +125,9 @@ impl Methods for VpnMethods {
 impl From<NoNews> for Status {
     fn from(error: NoNews) -> Self {
         match error {
-            NoNews::Unread(_) | NoNews::Lapsed | NoNews::Members => api::not_yet(error.to_string()),
+            // It may have a leader: whoever asks before a recovery asks again.
+            NoNews::Unread(_) => api::not_yet(error.to_string()),
+            NoNews::Lapsed => Self::failed_precondition(error.to_string()),
             NoNews::NotMember => Self::permission_denied(error.to_string()),
         }
     }

@@ -372,14 +372,14 @@ impl World {
 
     /// Runs what a coordinator runs, or none of it.
     fn units(&mut self, n: u16, plan: Option<EtcdStart>) -> Result<Result<EffectOutcome, String>, Broken> {
-        let id = cast::id(n);
+        let (id, since) = (cast::id(n), self.now);
         let machine = self.machines.get_mut(&n).expect("it lives");
         machine.running = None;
         self.stops_serving(id);
         if let Some(plan) = plan {
             let recovered = plan == EtcdStart::Recovered;
             let machine = self.machines.get_mut(&n).expect("it lives");
-            machine.running = Some(Running { plan, led: false });
+            machine.running = Some(Running { plan, led: false, since });
             if recovered {
                 self.etcd.set_up(id, true);
                 if self.etcd.go_on_alone(id).is_err() {

@@ -66,15 +66,23 @@ impl World {
         let Some(stream) = machine.stream(number).filter(|stream| !stream.broken) else { return Ok(()) };
         stream.due = false;
         let by = stream.by;
-        if !self.serves(by) || !self.hears_from(Who::Machine(n), by) {
+        if !self.hears_from(Who::Machine(n), by) {
+            self.breaks(n);
+            return Ok(());
+        }
+        if let Some(began) = self.is_unread(by) {
+            self.put(1, Event::Left { n, number, may_lead: now - began < LAPSED });
+            return Ok(());
+        }
+        if !self.serves(by) {
             self.breaks(n);
             return Ok(());
         }
         let copy = &self.coordinators[&by];
         let (state, silent) = (copy.view.state(), copy.lost.map_or(0, |lost| now - lost));
-        let refuses = silent >= LAPSED || !state.machine(&id).is_some_and(Record::belongs) || state.look().is_none();
+        let refuses = silent >= LAPSED || !state.machine(&id).is_some_and(Record::belongs);
         if refuses {
-            self.put(1, Event::Left(n, number));
+            self.put(1, Event::Left { n, number, may_lead: false });
             return Ok(());
         }
         if why == Tells::Alive {
@@ -85,6 +93,8 @@ impl World {
         let Ok(desired) = (self.parts.desire)(state, &id) else { return Ok(()) };
         let mut words = Vec::new();
         let machine = self.machines.get_mut(&n).expect("it listens");
+        // One that has not begun is added by whoever has not seen its record yet, and taken out again.
+        let has_begun = machine.disk.etcd.is_some_and(|number| self.etcd.added(&id) == Some(number));
         let stream = machine.stream(number).expect("it listens");
         if stream.desired.as_ref().is_none_or(|told| !told.says_the_same(&desired)) {
             if desired.assignment.role() == ClusterRole::Node {
@@ -92,7 +102,9 @@ impl World {
                 let written = |state: &cluster::state::State| state.machine(&id).cloned();
                 let is_current = written(state) == written(self.store.state());
                 let needed = cluster::epochs::is_needed(self.store.state(), &id);
-                law::told_node(n, is_current && (self.etcd.members().has(&id) || needed))?;
+                // Whoever leaves at the same time keeps its share, which an older look counts among the voters'.
+                let is_needed = state.look() == Some(self.etcd.look()) && needed;
+                law::told_node(n, is_current && (has_begun || is_needed))?;
             }
             stream.desired = Some(desired.clone());
             words.push(Word::Desired(Box::new(desired)));
@@ -138,14 +150,14 @@ impl World {
     }
 
     /// The connection ends, and the machine sees that.
-    pub(super) fn left(&mut self, n: u16, number: u64) -> Result<(), Broken> {
+    pub(super) fn left(&mut self, n: u16, number: u64, may_lead: bool) -> Result<(), Broken> {
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         let Some(stream) = machine.stream(number) else { return Ok(()) };
         let by = stream.by;
         if let Some(living) = &mut machine.living {
             living.stream = None;
         }
-        self.lives(n, Hears::Left { by, why: String::from("it says no more") })
+        self.lives(n, Hears::Left { by, why: String::from("it says no more"), may_lead })
     }
 
     /// No word arrives any more; mostly the machine sees that the connection has ended.
@@ -156,8 +168,14 @@ impl World {
         stream.broken = true;
         let number = stream.number;
         if sees {
-            self.put(after, Event::Left(n, number));
+            self.put(after, Event::Left { n, number, may_lead: false });
         }
+    }
+
+    /// Time at which a coordinator's units were started that has not read the records since.
+    fn is_unread(&self, by: MachineId) -> Option<u64> {
+        let running = self.machines[&self.numbers[&by]].running.as_ref();
+        running.filter(|_| !self.coordinators.contains_key(&by)).map(|running| running.since)
     }
 
     /// Breaks the streams of all that hear this coordinator.

@@ -63,6 +63,8 @@ pub(super) struct Running {
     pub(super) plan: EtcdStart,
     /// Whether its etcd votes and has a leader.
     pub(super) led: bool,
+    /// Time at which the units were started.
+    pub(super) since: u64,
 }
 
 /// Life of a machine whose data is open.

@@ -56,7 +56,7 @@ pub(super) fn brief(event: &Event) -> String {
         | Event::Begins(..)
         | Event::Wakes(..)
         | Event::Tells(..)
-        | Event::Left(..)
+        | Event::Left { .. }
         | Event::Lost { .. }
         | Event::Own(_)
         | Event::Owner
