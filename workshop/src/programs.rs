@@ -1,6 +1,6 @@
 //! Our own programs. The machine's are static and the same bytes wherever they are built: `init`, the two small ones of the
 //! container images, and the guest, by which tests break a debug image from inside; no folder of this machine may get into
-//! them: each is mapped to a fixed name. The debug profile's `init` is compiled apart. `cairnctl` is built as this host builds
+//! them: each is mapped to a fixed name. The debug profile's `init` is compiled by itself. `cairnctl` is built as this host builds
 //! anything.
 
 use std::{
@@ -105,24 +105,24 @@ pub(crate) fn run<T: AsRef<OsStr>>(package: &str, program: &str, words: impl Int
     shown(cargo.args(["run", "--locked", "--package", package, "--bin", program, "--"]).args(words))
 }
 
-/// Compilation with features, in a folder where packages are never compiled with others.
+/// Compilation with features. What packages depend on is compiled once for all of them.
 struct Compilation {
     /// Name of its step.
     step: &'static str,
-    /// Folder below the target folder. Other flags would rebuild everything in the common one, and its lock would stop other
-    /// work; other features would put their `init` in this one's place.
+    /// Folder of its programs: cargo puts those of the next compilation in the place of the last one's.
     folder: &'static str,
     /// Features of the packages, `package/feature`.
     features: &'static [&'static str],
 }
 
-const SHIPPED: Compilation = Compilation { step: "programs", folder: "image", features: &[] };
+const SHIPPED: Compilation = Compilation { step: "programs", folder: "shipped", features: &[] };
 const WITH_FAULTS: Compilation =
-    Compilation { step: "programs with faults", folder: "debug-image", features: &["init/faults"] };
+    Compilation { step: "programs with faults", folder: "with-faults", features: &["init/faults"] };
 
 /// Compiles packages and returns the folder that their programs are in.
 fn compile(workspace: &Workspace, build: Build, compilation: &Compilation, packages: &[&str]) -> Result<PathBuf> {
-    let target = workspace.target().join(compilation.folder);
+    // Other flags would rebuild everything in the common folder, and its lock would stop other work.
+    let target = workspace.target().join("image");
     let profile = match build {
         Build::Release => "release",
         Build::Quick => "quick",
@@ -135,7 +135,13 @@ fn compile(workspace: &Workspace, build: Build, compilation: &Compilation, packa
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust_flags).env_remove("RUSTFLAGS");
     cargo.env("CFLAGS_x86_64_unknown_linux_gnu", c_flags).env_remove("CFLAGS").current_dir(workspace.root());
     talking_step(compilation.step, &format!("building (profile {profile})"), || shown(&mut cargo))?;
-    Ok(target.join(TARGET).join(profile))
+    let (built, folder) = (target.join(TARGET).join(profile), target.join(compilation.folder).join(profile));
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    for package in packages {
+        let (from, to) = (built.join(package), folder.join(package));
+        fs::copy(&from, &to).with_context(|| format!("copy {} to {}", from.display(), to.display()))?;
+    }
+    Ok(folder)
 }
 
 /// Flags for rustc and for the C compiler: static, and with the machine's folders mapped to fixed names.
