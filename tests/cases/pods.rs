@@ -217,8 +217,16 @@ fn greedy(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "namespace", WILD, POD])?;
     cluster.wait_pod()?;
     let after = cluster.processes()?;
+    let (before, after) = (without_leases(before), without_leases(after));
     ensure!(before == after, "a service was started again: {before:#?} {after:#?}");
     Ok(())
+}
+
+/// Services but those two that end by themselves once the renewal of their lease takes 10 s (client-go, `leaderelection`): on a slow host
+/// it does beside a bomb.
+fn without_leases(mut services: Vec<(String, u64, u64)>) -> Vec<(String, u64, u64)> {
+    services.retain(|(name, ..)| !["kube.scheduler", "kube.controller-manager"].contains(&name.as_str()));
+    services
 }
 
 /// The web pod under another name, with something more.

@@ -52,6 +52,8 @@ pub fn wild_pod(namespace: &str, program: &str) -> Value {
     pod["metadata"]["namespace"] = json!(namespace);
     pod["spec"]["restartPolicy"] = json!("Never");
     pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    // Process 1 is the pause program, which takes away whatever a bomb leaves.
+    pod["spec"]["shareProcessNamespace"] = json!(true);
     pod["spec"]["containers"][0]["command"] = json!([GUEST]);
     pod["spec"]["containers"][0]["args"] = json!([program]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([
