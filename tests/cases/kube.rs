@@ -1,7 +1,7 @@
 //! Kubernetes on a machine: the node, a pod of the image's own, what is refused, what a reboot leaves. One case makes the machine;
 //! each other one has a copy of its own.
 //!
-//! It is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured. It is of the debug
+//! The machine is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured. It is of the debug
 //! profile, for pods that misbehave run the guest. It tags nothing, for that takes an emulated machine half of its time: at the
 //! default level, and where QEMU loads its kernel, the release image runs a pod in the first case.
 
