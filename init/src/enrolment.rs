@@ -177,6 +177,9 @@ impl Enrolment {
     /// [`CloseError`] when something failed and the data partition could not be closed again: then only a restart makes
     /// sure that its key is gone. Everything else that fails is a state to wait in.
     pub(crate) async fn act(&mut self, decision: Decision, power_on: PowerOn) -> Result<Outcome, CloseError> {
+        if !matches!(decision, Decision::Wait(Wait::AwaitingKeys(_), _)) {
+            self.questions.needs_nothing();
+        }
         let (underway, prepared) = match decision {
             Decision::Wait(wait, seal) => return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, seal)),
             Decision::Join(joining) => {

@@ -177,7 +177,7 @@ fn is_cut_at(t: &Context, plan: &Plan, step: &str) -> anyhow::Result<bool> {
 /// All come at the same time.
 fn refused(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, LONE)?;
-    let (expired, spent, good) = (fleet.ticket(&["--for", "1s"])?, fleet.ticket(&[])?, fleet.ticket(&[])?);
+    let (expired, spent, good) = (fleet.ticket(&["--for", "5s"])?, fleet.ticket(&[])?, fleet.ticket(&[])?);
     let other = Joiner::new(fleet.vm(1)?)?;
     other.redeem(&spent, &Joiner::body(&fleet.owner().key()?, &spent, 1)?)?.map_err(Error::msg)?;
     let forged = Ticket { key: SigningKey::from_seed(Secret::take(&mut [7; 32])), ..again(&good)? };
@@ -189,6 +189,12 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         (forged, "the cluster does not know this ticket".to_owned()),
         (leading_to(&place, Ticket { ca_spki: [7; 32], ..good }), is_nobody(&place)),
     ];
+    fleet.until(t.within(30), || {
+        let listed = fleet.ask(&["ticket", "list"])?;
+        let mut rows = listed["tickets"].as_array().context("a list of tickets")?.iter();
+        ensure!(rows.any(|row| row["state"] == "expired"), "none has expired: {listed:#}");
+        Ok(())
+    })?;
     let start = |(number, (ticket, why)): (u32, (Ticket, _))| Ok((Newcomer::of(&mut fleet, number, &ticket)?, why));
     let come = (2..).zip(tickets).map(start).collect::<anyhow::Result<Vec<_>>>()?;
     come.into_iter().try_for_each(|(newcomer, why)| newcomer.stays_out(&why, t.within(60)))?;

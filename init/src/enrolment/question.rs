@@ -95,13 +95,18 @@ impl Questions {
         }
     }
 
-    /// Ends a question: what was shown for it is gone, and nobody is let in for it any more.
+    /// Ends a question: what was shown for it is gone, and nobody is let in for it any more; but for the owner of a machine that
+    /// may ask for its key again at once. What that owner gives meanwhile answers the next question.
     pub(super) fn cancel(&self) {
         self.exchange.over();
-        self.needs.send_replace(None);
         self.shown.over();
         self.board.code(None);
         self.board.key(None);
+    }
+
+    /// The machine goes on, or waits for something else: its owner has nothing to give.
+    pub(super) fn needs_nothing(&self) {
+        self.needs.send_replace(None);
     }
 
     /// From now on whoever reads the screen may activate the machine. Without random bytes it waits for a config all the same.
@@ -203,7 +208,7 @@ mod tests {
 
     /// Proves: K5
     #[tokio::test]
-    async fn a_locked_member_lets_its_owner_in_until_cancelled() {
+    async fn a_locked_member_lets_its_owner_in_until_it_goes_on() {
         let (questions, mut inbox) = questions();
         let mut machine = Machine::new(None, Level::Encrypted);
         machine.create();
@@ -223,6 +228,8 @@ mod tests {
             told = inbox.recv() => assert!(matches!(told.expect("it is open").answer, Answer::Retry)),
         }
         questions.cancel();
+        assert_eq!(rescue.needs().map(|needs| needs.disk), Some(disk), "it decides again, and may ask again");
+        questions.needs_nothing();
         assert!(rescue.needs().is_none() && rescue.give(Answer::Retry).await.is_err());
     }
 }
