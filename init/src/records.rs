@@ -426,7 +426,9 @@ mod tests {
         records.seen.send_modify(moves);
         assert_eq!(owners().await, Ok(None), "by a look before that it might call itself a node");
         let look = fixture::look(4);
-        records.seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(fixture::members(&[9]), look));
+        records
+            .seen
+            .send_if_modified(|seen| seen.view.as_mut().expect("it was read").see(fixture::members(&[9]), look));
         records.seen.send_modify(|seen| change(seen, &[2], 5));
         assert_eq!(owners().await, Ok(Some(vec![2])));
         records.seen.send_modify(|seen| seen.lost = Some(clock::unix_millis()));

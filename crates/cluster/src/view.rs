@@ -32,9 +32,13 @@ impl View {
         Ok(())
     }
 
-    /// Takes what a look at etcd's members shows.
-    pub fn see(&mut self, members: Members, look: Look) {
+    /// Takes what a look at etcd's members shows; whether somebody may wait for it: the members are others than before, or a record
+    /// was younger than the look before.
+    pub fn see(&mut self, members: Members, look: Look) -> bool {
+        let was_awaited = self.state.look().is_none_or(|look| look.revision < self.state.state_version().revision);
+        let is_news = was_awaited || *self.state.members() != members;
         self.state.see(members, look);
+        is_news
     }
 
     /// The state that is decided over.
@@ -52,12 +56,31 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use model::MachineId;
+
     use super::*;
     use crate::key::Key;
-    use crate::record::Changes;
+    use crate::members::Learner;
+    use crate::record::{Changes, ColdStartEpochs};
 
     fn version(count: u64, mod_revision: u64) -> KeyValue {
         KeyValue { key: Key::Version.bytes(), value: Changes(count).encode(), mod_revision }
+    }
+
+    #[test]
+    fn a_look_is_news_by_other_members_or_a_younger_record() {
+        let mut view = View::read([version(2, 7)], 9).expect("our own");
+        let look = |revision| Look { revision, applied: revision };
+        let learner = [(MachineId([1; 16]), Learner::Behind)];
+        let with_one = Members { learners: learner.into(), ..Members::default() };
+        assert!(view.see(Members::default(), look(9)), "the first");
+        assert!(!view.see(Members::default(), look(9)), "nothing is younger");
+        assert!(view.see(with_one.clone(), look(9)), "another member");
+        let cluster =
+            KeyValue { key: Key::ColdStart.bytes(), value: ColdStartEpochs::default().encode(), mod_revision: 12 };
+        view.take([Change::Put(cluster)], 12).expect("our own");
+        assert!(view.see(with_one.clone(), look(12)), "the last look was older than a record");
+        assert!(!view.see(with_one, look(12)), "this one is not");
     }
 
     #[test]

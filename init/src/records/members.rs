@@ -36,26 +36,31 @@ pub(super) struct MembersLook {
 }
 
 impl Records {
-    /// Looks at the members, and shows them; whether this machine's etcd leads them.
+    /// Looks at the members, and shows them; whether this machine's etcd leads them. Who they are is shown at once, by the health of the
+    /// look before: whoever waits for a younger look waits for no member that is silent.
     ///
     /// # Errors
     /// [`MembersError`].
     pub(crate) async fn look_at_members(&self) -> Result<bool, MembersError> {
         let mut look = self.look.lock().await;
-        let answers = answers(self, &mut look.links).await?;
+        let MembersLook { links, answers: last } = &mut *look;
+        let mut answers = listed(self).await?;
+        if let Some(before) = last {
+            answers.others.clone_from(&before.others);
+            self.show(&answers)?;
+        }
+        answers.others = healths(self, links, &answers).await;
+        self.show(&answers)?;
+        let leads = answers.own.leads();
+        *last = Some(answers);
+        Ok(leads)
+    }
+
+    fn show(&self, answers: &Answers) -> Result<(), Unread> {
         let machines = self.read(|view, _| view.state().at_addresses())?;
         let members = seen(&answers.listed, &answers.own, &answers.healths(), &machines);
-        self.seen.send_if_modified(|seen| {
-            let Some(view) = &mut seen.view else { return false };
-            let (shown, state) = (view.state().members() != &members, view.state());
-            // Somebody may wait for a look that is younger than a record.
-            let was_awaited = state.look().is_none_or(|look| look.revision < state.state_version().revision);
-            view.see(members, answers.own.look());
-            shown || was_awaited
-        });
-        let leads = answers.own.leads();
-        look.answers = Some(answers);
-        Ok(leads)
+        self.seen.send_if_modified(|seen| seen.view.as_mut().is_some_and(|view| view.see(members, answers.own.look())));
+        Ok(())
     }
 
     /// Changes the members as they were at the last look. etcd says itself when it is not ready: a learner behind, a member that has only
@@ -87,17 +92,21 @@ pub(super) struct Answers {
     pub(super) own: Health,
     /// As this machine's etcd has them.
     pub(super) listed: Vec<Member>,
-    /// Health of the other members that answer in time, by their VPN addresses.
+    /// Health of the other members that answered in time, by their VPN addresses.
     pub(super) others: Vec<(Ipv4Addr, Health)>,
 }
 
 /// Asks this machine's etcd who its members are, and all of them how they are.
-pub(super) async fn answers(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result<Answers, NoAnswer> {
+pub(super) async fn answers(records: &Records) -> Result<Answers, NoAnswer> {
+    let mut answers = listed(records).await?;
+    answers.others = healths(records, &mut BTreeMap::new(), &answers).await;
+    Ok(answers)
+}
+
+/// Asks this machine's etcd who its members are; nobody else.
+async fn listed(records: &Records) -> Result<Answers, NoAnswer> {
     let own = records.link.health().await?;
-    let listed = records.link.members().await?;
-    links.retain(|vpn_ip, _| listed.iter().any(|member| member.vpn_ip == *vpn_ip));
-    let others = healths(records, links, listed.iter().filter(|member| member.id != own.id)).await;
-    Ok(Answers { own, listed, others })
+    Ok(Answers { own, listed: records.link.members().await?, others: Vec::new() })
 }
 
 impl Answers {
@@ -107,13 +116,15 @@ impl Answers {
 }
 
 /// Asks the others for their health; a member that does not answer within `SILENT` is left out.
-async fn healths<'a>(
+async fn healths(
     records: &Records,
     links: &mut BTreeMap<Ipv4Addr, Link>,
-    others: impl Iterator<Item = &'a Member>,
+    answers: &Answers,
 ) -> Vec<(Ipv4Addr, Health)> {
+    let Answers { own, listed, .. } = answers;
+    links.retain(|vpn_ip, _| listed.iter().any(|member| member.vpn_ip == *vpn_ip));
     let mut asked = JoinSet::new();
-    for Member { vpn_ip, .. } in others {
+    for Member { vpn_ip, .. } in listed.iter().filter(|member| member.id != own.id) {
         let address = SocketAddrV4::new(*vpn_ip, ETCD_CLIENT_PORT);
         let link = links.entry(*vpn_ip).or_insert_with(|| Link::to(address, records.client.clone())).clone();
         let vpn_ip = *vpn_ip;

@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn look_at_members(seen: &watch::Sender<Seen>, voters: &[u8], revision: u64) {
-        seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(voters), look(revision)));
+        seen.send_if_modified(|seen| seen.view.as_mut().expect("it was read").see(members(voters), look(revision)));
     }
 
     /// Proves: M2

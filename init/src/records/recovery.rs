@@ -6,7 +6,6 @@
 //!   owner ─► may it? ─► noted ─► etcd starts, and takes the others out ─► written into the records ─► note removed ─► etcd as always
 //! ```
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -97,7 +96,7 @@ impl Records {
     /// # Errors
     /// [`RecoveryRefusal`].
     pub(crate) async fn recovery_plan(&self, by: OwnerPubKey) -> Result<RecoveryPlan, RecoveryRefusal> {
-        let plan = plan(self.silent_for(), &answers(self, &mut BTreeMap::new()).await?)?;
+        let plan = plan(self.silent_for(), &answers(self).await?)?;
         // What is denied then would be denied for ever, and the other members would be gone.
         let view = read::all(&self.link, Of::ThisMachine).await?;
         let now = UnixSeconds(clock::unix().as_secs());

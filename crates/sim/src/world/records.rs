@@ -9,7 +9,7 @@
 use cluster::decision::Decision;
 use cluster::denied::Denied;
 use cluster::epochs;
-use cluster::members::{Look, Members, Step};
+use cluster::members::{Learner, Look, Members, Step, Voter};
 use cluster::request::Request;
 use cluster::view::View;
 use member::{EffectKind, EffectOutcome, Event as Hears, OwnRequest};
@@ -48,8 +48,22 @@ pub(super) struct MembersLook {
     members: Members,
     /// Moment at which they were listed.
     at: Look,
-    /// Whether the etcd of the machine that looks led them.
-    leads: bool,
+    /// Whether the etcd of the machine that looks led them; none before the others have said how they are.
+    leads: Option<bool>,
+}
+
+/// Members as etcd lists them, by their health at the look before; nothing is known of who is new.
+fn by_health_before(listed: &Members, before: &Members) -> Members {
+    let voter = |id: &MachineId| {
+        let was_ready =
+            || before.learners.get(id).map(|it| if *it == Learner::Ready { Voter::Live } else { Voter::Silent });
+        before.voters.get(id).copied().or_else(was_ready).unwrap_or(Voter::Silent)
+    };
+    let learner = |id: &MachineId| before.learners.get(id).copied().unwrap_or(Learner::Behind);
+    Members {
+        voters: listed.voters.keys().map(|id| (*id, voter(id))).collect(),
+        learners: listed.learners.keys().map(|id| (*id, learner(id))).collect(),
+    }
 }
 
 impl World {
@@ -130,7 +144,7 @@ impl World {
         self.lives(n, Hears::Done(kind, outcome))
     }
 
-    /// Looks at etcd's members, who are shown once all have answered, or have not.
+    /// Looks at etcd's members, who are shown at once by the health of the look before, and once all have answered, or have not.
     pub(super) fn looks(&mut self, n: u16, (number, units): (u64, u64)) -> Result<(), String> {
         let id = cast::id(n);
         if !self.leads(id) || !self.coordinators.contains_key(&id) {
@@ -141,7 +155,13 @@ impl World {
         let is_reached = |id: &MachineId| self.machines.get(&self.numbers[id]).is_some_and(|it| it.is_reached());
         let all_answer = all().all(is_reached);
         let (at, leads) = (self.etcd.look(), self.etcd.leader() == Some(id));
-        let look = Box::new(MembersLook { members, at, leads });
+        let before = self.coordinators[&id].view.state();
+        if before.look().is_some() {
+            let members = by_health_before(&members, before.members());
+            let look = Box::new(MembersLook { members, at, leads: None });
+            self.put(1, Event::Looked { n, number, units, look });
+        }
+        let look = Box::new(MembersLook { members, at, leads: Some(leads) });
         let after = if all_answer { 1 + self.below(60) } else { SILENT };
         self.put(after, Event::Looked { n, number, units, look });
         Ok(())
@@ -155,14 +175,13 @@ impl World {
             return Ok(());
         }
         let copy = self.coordinators.get_mut(&id).expect("its units run, and it was read");
-        let state = copy.view.state();
-        let was_awaited = state.look().is_none_or(|look| look.revision < state.state_version().revision);
-        let is_news = *state.members() != look.members || was_awaited;
-        copy.view.see(look.members, look.at);
-        if is_news {
+        if copy.view.see(look.members, look.at) {
             self.has_news(id);
         }
-        self.etcd_answers(n, asked, EffectKind::LookAtMembers, Ok(EffectOutcome::Leads(look.leads)))
+        match look.leads {
+            Some(leads) => self.etcd_answers(n, asked, EffectKind::LookAtMembers, Ok(EffectOutcome::Leads(leads))),
+            None => Ok(()),
+        }
     }
 
     /// Changes etcd's members as they were at the last look. A leader does not take itself out while another voter can lead.
