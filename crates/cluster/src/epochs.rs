@@ -50,18 +50,15 @@ pub fn stands(state: &State, itself: &MachineId) -> Option<Holding> {
 }
 
 /// Which cluster key the next start of machine `itself` takes, by its generation: the newest that it is given, once the share on its
-/// ESP carries it. `carried` is what that was written for last. None while it is still to be written, and while the machine holds
-/// shares of two epochs: those are not written over.
+/// ESP carries it. `carried` is what that was written for last. None while it is still to be written, and while the machine is to hold
+/// shares of two epochs: the older one is not written over.
 #[must_use]
 pub fn takes(state: &State, itself: &MachineId, carried: Option<&Holding>) -> Option<u32> {
     let newest = state.machine(itself)?.generations.newest();
     let epochs = state.cold_start();
     let holds_next = epochs.next.as_ref().is_some_and(|next| next.epoch.holders().contains(itself));
-    let carries = match stands(state, itself) {
-        Some(holding) => carried == Some(&holding),
-        None => !holds_next,
-    };
-    carries.then_some(newest)
+    let carries = stands(state, itself).is_none_or(|holding| carried == Some(&holding));
+    (carries && !holds_next).then_some(newest)
 }
 
 fn holding(state: &State, itself: &MachineId, epoch: &Epoch) -> Option<Holding> {

@@ -39,7 +39,7 @@ impl Keeping {
         self.peers = true;
     }
 
-    /// Next write that is due, of those that are not under way.
+    /// Next write that is due, of those that are not under way: `keeps` is of desired state or electorate.
     pub(crate) fn next(&mut self, keeps: bool, keeps_peers: bool, now: Instant, out: &mut Vec<Effect>) {
         if !keeps && self.again.is_none_or(|again| now >= again) {
             // The electorate first: whoever is a node by desired state needs none.
@@ -71,10 +71,10 @@ impl Keeping {
         }
     }
 
-    /// Next deadline, and why.
-    pub(crate) fn due(&self) -> Option<(Instant, &'static str)> {
-        let again = self.again.filter(|_| self.desired.is_some() || self.electorate.is_some());
-        let peers = self.next_peers.filter(|_| self.peers);
+    /// Next deadline, and why. None for a write that waits for the end of the one before.
+    pub(crate) fn due(&self, keeps: bool, keeps_peers: bool) -> Option<(Instant, &'static str)> {
+        let again = self.again.filter(|_| !keeps && (self.desired.is_some() || self.electorate.is_some()));
+        let peers = self.next_peers.filter(|_| !keeps_peers && self.peers);
         let due = |at: Option<Instant>, why| at.map(|at| (at, why));
         [due(again, "a file is written again"), due(peers, "peers are written")].into_iter().flatten().min()
     }

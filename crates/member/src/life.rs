@@ -154,7 +154,8 @@ impl Life {
         let second = self.second_voice.map(|due| (due, "a second voice is sought"));
         let copy = self.copying.due().filter(|_| self.is_running());
         let of_records = [copy, self.sharing.due(), self.duties.as_ref().and_then(Duties::due)];
-        let others = [self.source.due(), announcing, self.keeping.due(), self.step_due, second];
+        let keeping = self.keeping.due(self.is_underway(EffectKind::Keep), self.is_underway(EffectKind::KeepPeers));
+        let others = [self.source.due(), announcing, keeping, self.step_due, second];
         others.into_iter().chain(of_records).flatten().min()
     }
 
@@ -405,6 +406,10 @@ impl Life {
         }
     }
 
+    fn is_underway(&self, kind: EffectKind) -> bool {
+        self.underway.contains_key(&kind)
+    }
+
     /// Asks for all that is due and not under way.
     fn advance(&mut self, view: Option<&View>, now: Instant, out: &mut Vec<Effect>) {
         if self.second_voice.is_some_and(|due| now >= due) {
@@ -418,12 +423,12 @@ impl Life {
         };
         self.turn(out, |source, turns| source.tick(now, || round(own, &first, &believed), turns));
         let mut due = Vec::new();
-        let is_underway = |kind| self.underway.contains_key(&kind);
-        self.keeping.next(is_underway(EffectKind::Keep), is_underway(EffectKind::KeepPeers), now, &mut due);
+        let (keeps, keeps_peers) = (self.is_underway(EffectKind::Keep), self.is_underway(EffectKind::KeepPeers));
+        self.keeping.next(keeps, keeps_peers, now, &mut due);
         if self.source.attended().is_some() {
             due.extend(self.announcing.next(now).map(Effect::Announce));
         }
-        if !self.underway.contains_key(&EffectKind::AskDirectory) {
+        if !self.is_underway(EffectKind::AskDirectory) {
             due.extend(self.next_missing().map(Effect::AskDirectory));
         }
         due.extend(self.step(now, out));
@@ -491,13 +496,12 @@ impl Life {
         if !is_coordinator || !self.is_running() {
             return self.sharing.pause();
         }
-        let is_underway = |kind| self.underway.contains_key(&kind);
         let ground = shares::Ground {
             own: &self.own,
             view,
-            may_write: !is_underway(EffectKind::WriteShare),
+            may_write: !self.is_underway(EffectKind::WriteShare),
             may_decide: self.records_kept
-                && !is_underway(EffectKind::Decide)
+                && !self.is_underway(EffectKind::Decide)
                 && !due.iter().any(|effect| matches!(effect, Effect::Decide(_))),
         };
         self.sharing.next(ground, now, due);
@@ -507,7 +511,7 @@ impl Life {
     fn step(&mut self, now: Instant, out: &mut Vec<Effect>) -> Option<Effect> {
         let givers: Vec<_> = round(self.own, &BTreeSet::new(), &self.believed()).into();
         let desired = self.belief.desired();
-        if desired.assignment.role() == ClusterRole::Node && self.underway.contains_key(&EffectKind::WriteShare) {
+        if desired.assignment.role() == ClusterRole::Node && self.is_underway(EffectKind::WriteShare) {
             return None; // a share that comes to lie there behind the erasure would stay
         }
         let goal = match (desired.assignment.role(), &self.doubtful) {

@@ -165,10 +165,10 @@ fn a_start_takes_the_next_key_once_the_share_carries_it() {
     scene.join(2);
     scene.asks(Asks::RotateKey(id(2)));
     assert_eq!((takes(&scene, 2, &None), takes(&scene, 9, &None)), (Some(2), None));
-    // Between two epochs the share of the older one is not written again.
+    // Between two epochs the share of the older one may not be written again: not where the one of the next lies there already.
     scene.members.voters.insert(id(2), Voter::Live);
     scene.yes(&Request::BeginEpoch);
-    assert_eq!((takes(&scene, 1, &carried), takes(&scene, 2, &None)), (Some(2), None));
+    assert_eq!((takes(&scene, 1, &carried), takes(&scene, 2, &None)), (None, None));
     scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(1), number: 2 });
     assert_eq!(takes(&scene, 1, &carried), None);
 }

@@ -78,6 +78,8 @@ pub const KEYS: &str = "keys go only to coordinators that etcd has as learners";
 pub const GIVEN: &str = "keys are given only where etcd confirms the copy that says so";
 /// An acknowledgement.
 pub const SHARE: &str = "a share is acknowledged once it lies on the ESP";
+/// A cluster key that a start takes.
+pub const CARRIED: &str = "who says that its next start takes a cluster key has it in each share that it holds";
 /// Two steps of a role.
 pub const STEP: &str = "one step of a role follows the other";
 
@@ -202,6 +204,22 @@ pub fn acknowledged(machine: model::MachineId, epoch: u32, holds_it: bool) -> Re
 /// [`Broken`] when it does not.
 pub fn knows(n: u16, knows: bool) -> Result<(), Broken> {
     holds("every live machine converges to the store's peers", knows, || format!("machine {n} does not"))
+}
+
+/// Checks the word of a coordinator that its next start takes the cluster key of `generation`.
+///
+/// # Errors
+/// [`Broken`] when not all its shares carry that.
+pub fn takes(n: u16, generation: u32, is_carried: bool) -> Result<(), Broken> {
+    holds(CARRIED, is_carried, || format!("machine {n}: a share without generation {generation}"))
+}
+
+/// Checks the next deadline of a life that has just done all that was due: a shell that waits for a past one waits for nothing.
+///
+/// # Errors
+/// [`Broken`] when that is `past`.
+pub fn waits(n: u16, past: bool, why: &str) -> Result<(), Broken> {
+    holds("no life waits for a deadline that is past", !past, || format!("machine {n}: {why}"))
 }
 
 /// Breach of a law by a machine that needs its owner, though nothing was damaged.

@@ -98,9 +98,10 @@ impl World {
         let (now, begin) = (self.now, self.begin);
         let living = self.machines.get_mut(&n).and_then(|machine| machine.living.as_mut());
         let Some(living) = living else { return Ok(()) };
-        let Some((due, _why)) = living.life.poll_timeout() else { return Ok(()) };
+        let Some((due, why)) = living.life.poll_timeout() else { return Ok(()) };
         let due = due.saturating_duration_since(begin).as_micros().div_ceil(1000);
-        let due = u64::try_from(due).expect("worlds end").max(now + 1);
+        let due = u64::try_from(due).expect("worlds end");
+        law::waits(n, due <= now, why)?;
         if living.wakes.is_none_or(|wakes| due < wakes) {
             living.wakes = Some(due);
             let number = living.number;
@@ -133,7 +134,11 @@ impl World {
             }
             Effect::NeedOwner(why) => return Err(law::needs_owner(n, why)),
             // There are no people here, nor any directories.
-            Effect::Report(..) | Effect::Directory { .. } | Effect::TakesKey(_) => {}
+            Effect::Report(..) | Effect::Directory { .. } | Effect::TakesKey(None) => {}
+            Effect::TakesKey(Some(generation)) => {
+                let is_carried = self.esps.carry(cast::id(n), cast::disk(machine.disk_of(n)), generation);
+                law::takes(n, generation, is_carried)?;
+            }
             effect @ (Effect::AskDirectory(_)
             | Effect::Keep(_)
             | Effect::NoteJoin
