@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use model::{
     Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Prefixes, Secret, VPN_PREFIX,
 };
-use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
+use pki::{Authority, AuthorityKind, CertificateProfile, IssueError, KeyError, PrivateKey, UnixTime};
 use services::{Credential, EtcdCluster, EtcdPlan, EtcdUsers, OwnerKubeconfig, ServicePlan, Unit};
 use zeroize::Zeroizing;
 
@@ -129,7 +129,7 @@ impl Keys {
     /// # Errors
     /// [`KeysError`]
     pub fn kubeconfig(&self, server: SocketAddrV4, now: UnixTime) -> Result<Zeroizing<String>, KeysError> {
-        let issued = self.kubernetes.issue_with_key(&Profile::KubeBootstrap, now)?;
+        let issued = self.kubernetes.issue_with_key(&CertificateProfile::KubeBootstrap, now)?;
         Ok(services::owner_kubeconfig(&OwnerKubeconfig {
             server,
             authority: &pki::certificate_pem(self.kubernetes.certificate()),

@@ -4,11 +4,11 @@
 
 use api::wire;
 use api::{
-    Announced, Claim, Condition, HandedOver, KeyRequest, Listed, ListedMachine, ListedOwner, ListedTicket,
-    MachineChange, MachineStatus, Malformed, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, ReleasedKey,
+    Claim, Condition, FieldError, HandedOver, KeyRequest, ListPage, ListedMachine, ListedOwner, ListedTicket,
+    MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence, PublicState, Recovery, ReleasedKey,
     Service, TunnelPart,
 };
-use cluster::record::Owner;
+use cluster::record::OwnerRecord;
 use cluster::request::Offer;
 use model::{MachineId, OwnerPubKey, TicketId};
 use prost::Message;
@@ -19,7 +19,7 @@ use crate::{ParseVerdict, outcome};
 fn message<Wire, Read>(bytes: &[u8]) -> ParseVerdict
 where
     Wire: Message + Default + From<Read>,
-    Read: TryFrom<Wire, Error = Malformed>,
+    Read: TryFrom<Wire, Error = FieldError>,
 {
     let Ok(wire) = Wire::decode(bytes) else { return ParseVerdict::Refused };
     let Ok(read) = Read::try_from(wire) else { return ParseVerdict::Refused };
@@ -68,7 +68,7 @@ pub fn key_given(bytes: &[u8]) -> ParseVerdict {
 
 /// Announcement of a machine to its coordinators.
 pub fn announced(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::AnnounceRequest, Announced>(bytes)
+    message::<wire::AnnounceRequest, Presence>(bytes)
 }
 
 /// Keys that a coordinator hands over to another.
@@ -103,17 +103,17 @@ pub fn ticket_issued(bytes: &[u8]) -> ParseVerdict {
 
 /// A piece of the list of machines.
 pub fn machine_list(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::ListMachinesResponse, Listed<ListedMachine>>(bytes)
+    message::<wire::ListMachinesResponse, ListPage<ListedMachine>>(bytes)
 }
 
 /// A piece of the list of tickets.
 pub fn ticket_list(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::ListTicketsResponse, Listed<ListedTicket>>(bytes)
+    message::<wire::ListTicketsResponse, ListPage<ListedTicket>>(bytes)
 }
 
 /// An owner who is to be added.
 pub fn owner_added(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::AddOwnerRequest, Owner>(bytes)
+    message::<wire::AddOwnerRequest, OwnerRecord>(bytes)
 }
 
 /// The owner who is to be removed.
@@ -123,7 +123,7 @@ pub fn owner_removed(bytes: &[u8]) -> ParseVerdict {
 
 /// The list of owners.
 pub fn owner_list(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::ListOwnersResponse, Listed<ListedOwner>>(bytes)
+    message::<wire::ListOwnersResponse, ListPage<ListedOwner>>(bytes)
 }
 
 /// All that a machine says of itself to its owner.

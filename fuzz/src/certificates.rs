@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::ClusterId;
 use pki::client_auth::{Owners, Who, member};
 use pki::server_auth::verify_member;
-use pki::{CertificateDer, Purpose, UnixTime};
+use pki::{CertificateDer, CertificatePurpose, UnixTime};
 
 use crate::{ParseVerdict, outcome};
 
@@ -17,7 +17,7 @@ pub fn shown(bytes: &[u8]) -> ParseVerdict {
     assert!(!matches!(Owners::new(vec![]).who(Some(&shown)), Ok(Who::Owner(_))), "an owner whom nobody named");
     assert!(member(&shown).is_err() || key.is_ok(), "a member without a key");
     let at = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
-    let _ = pki::verify(leaf, leaf, Purpose::Client, at);
+    let _ = pki::verify(leaf, leaf, CertificatePurpose::Client, at);
     if let Ok(key) = &key {
         let verified = verify_member(leaf, leaf, ClusterId([1; 16]), key.pin(), key);
         assert!(verified.is_err(), "a member by its own word");

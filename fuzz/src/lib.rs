@@ -20,8 +20,8 @@ use api::HandedIn;
 use attest::{CommandCode, response, sealing_pcrs};
 use cluster::desired::Desired;
 use cluster::key::Key;
-use cluster::peers::Known;
-use cluster::redeem::{Answer, Body, Redeem};
+use cluster::peers::PeerBook;
+use cluster::redeem::{RedeemAnswer, RedeemBody, RedeemRequest};
 use formats::strict::{self, Field, Kind, Message, Rule};
 use keys::activation::{BlankMachine, Code, Connection, Tries};
 use keys::coordinator::CoordinatorKeys;
@@ -434,19 +434,19 @@ pub fn handed_in(bytes: &[u8]) -> ParseVerdict {
 
 /// A request to redeem a ticket, on a connection that exports zeros.
 pub fn redeem(bytes: &[u8]) -> ParseVerdict {
-    outcome(&Redeem::verify(bytes, MachinePubKey([1; 32]), &[0; 32]))
+    outcome(&RedeemRequest::verify(bytes, MachinePubKey([1; 32]), &[0; 32]))
 }
 
 /// The body of one, as its signature would let it through.
 pub fn redeem_body(bytes: &[u8]) -> ParseVerdict {
-    outcome(&Body::decode(bytes))
+    outcome(&RedeemBody::decode(bytes))
 }
 
 /// Answer to a machine that redeems a ticket.
 pub fn redeem_answer(bytes: &[u8]) -> ParseVerdict {
-    let read = Answer::decode(bytes);
+    let read = RedeemAnswer::decode(bytes);
     if let Ok(answer) = &read {
-        Answer::decode(&answer.encode()).expect("what was read is written so that it is read");
+        RedeemAnswer::decode(&answer.encode()).expect("what was read is written so that it is read");
     }
     outcome(&read)
 }
@@ -484,10 +484,10 @@ pub fn coordinator_keys(bytes: &[u8]) -> ParseVerdict {
 
 /// List of the other machines that a machine keeps.
 pub fn peers_known(bytes: &[u8]) -> ParseVerdict {
-    let read = Known::decode(bytes);
+    let read = PeerBook::decode(bytes);
     if let Ok(known) = &read {
         let again = known.encode().expect("what was read has room").expect("and a version");
-        assert_eq!(Known::decode(&again.bytes).as_ref(), Ok(known), "what is kept says the same again");
+        assert_eq!(PeerBook::decode(&again.bytes).as_ref(), Ok(known), "what is kept says the same again");
     }
     outcome(&read)
 }
@@ -504,10 +504,10 @@ pub fn etcd_key(bytes: &[u8]) -> ParseVerdict {
 /// A value of etcd, under every kind of key.
 pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
     let read = [
-        outcome(&cluster::record::Changes::decode(bytes)),
+        outcome(&cluster::record::ChangeCount::decode(bytes)),
         outcome(&cluster::record::HolderRecord::decode(bytes)),
         outcome(&cluster::record::Cluster::decode(bytes)),
-        outcome(&cluster::record::Machine::decode(bytes)),
+        outcome(&cluster::record::MachineRecord::decode(bytes)),
         outcome(&cluster::record::TicketRecord::decode(bytes)),
         outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
         outcome(&cluster::record::AuditLine::decode(bytes)),

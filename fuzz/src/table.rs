@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use formats::gpt::{SECTOR, Step, Table, crc32};
+use formats::gpt::{SECTOR, Table, TableStep, crc32};
 
 use crate::{ParseVerdict, outcome, padded};
 
@@ -46,7 +46,7 @@ fn on_disk(header: &[u8], array: &[u8], lba: u64) -> ParseVerdict {
         for plan in grown.chain([table.mend()]) {
             let mut disk = disk.clone();
             for step in plan {
-                if let Step::Write { at, bytes } = step {
+                if let TableStep::Write { at, bytes } = step {
                     disk.write(at / SECTOR, &bytes);
                 }
             }

@@ -11,7 +11,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use formats::gpt::{CannotMake, Entry, NoTable, SECTOR, Step, Table};
+use formats::gpt::{CannotMake, Entry, NoTable, SECTOR, Table, TableStep};
 use model::{ESP_BYTES, Partition, PartitionKind, RootHash, SYSTEM_BYTES, Uuid};
 
 use crate::files::{FileError, sha256};
@@ -81,9 +81,9 @@ pub(crate) fn make(path: &Path, esp: &[u8], root: &[u8], hash: RootHash) -> Resu
     file.set_len(size).map_err(wrong("set length of"))?;
     for step in Table::make(size, derived(hash, "disk"), &plan)? {
         match step {
-            Step::Write { at, bytes } => file.write_all_at(&bytes, at).map_err(wrong("write"))?,
+            TableStep::Write { at, bytes } => file.write_all_at(&bytes, at).map_err(wrong("write"))?,
             // A build that is cut is begun again.
-            Step::Flush => {}
+            TableStep::Flush => {}
         }
     }
     for (kind, content) in [(PartitionKind::Esp, esp), (PartitionKind::SystemA, root)] {

@@ -32,7 +32,7 @@ use cluster::desired::Desired;
 use enrol::asking::{self, Answer, AnswerError, GivenAnswers, WaitingMachine};
 use enrol::create::Creation;
 use enrol::failure::Failure;
-use enrol::found::{Decision, Findings, Inputs, Report, decide};
+use enrol::found::{BootDecision, Findings, Inputs, Report, decide};
 use enrol::join::{Asker, Draft, JoiningMachine, Material};
 use enrol::making::Fresh;
 use enrol::member::Membership;
@@ -176,28 +176,28 @@ impl Enrolment {
     /// # Errors
     /// [`CloseError`] when something failed and the data partition could not be closed again: then only a restart makes
     /// sure that its key is gone. Everything else that fails is a state to wait in.
-    pub(crate) async fn act(&mut self, decision: Decision, power_on: PowerOn) -> Result<Outcome, CloseError> {
-        if !matches!(decision, Decision::Wait(Wait::AwaitingKeys(_), _)) {
+    pub(crate) async fn act(&mut self, decision: BootDecision, power_on: PowerOn) -> Result<Outcome, CloseError> {
+        if !matches!(decision, BootDecision::Wait(Wait::AwaitingKeys(_), _)) {
             self.questions.needs_nothing();
         }
         let (underway, prepared) = match decision {
-            Decision::Wait(wait, seal) => return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, seal)),
-            Decision::Join(joining) => {
+            BootDecision::Wait(wait, seal) => return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, seal)),
+            BootDecision::Join(joining) => {
                 let wait = self.attempt(*joining).await.map_or_else(Wait::Failed, |asker| Wait::LetIn(Box::new(asker)));
                 return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, None));
             }
-            Decision::Admitted(draft) => {
+            BootDecision::Admitted(draft) => {
                 let underway = power_on.enrols();
                 self.board.underway(&underway, "joining a cluster");
                 clock::correct(Known::Cluster(draft.time()));
                 (underway, self.join(*draft).await)
             }
-            Decision::Create(creation) => {
+            BootDecision::Create(creation) => {
                 let underway = power_on.enrols();
                 self.board.underway(&underway, "creating a cluster");
                 (underway, self.create(*creation).await)
             }
-            Decision::Open(opening) => {
+            BootDecision::Open(opening) => {
                 let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
                 self.board.underway(&underway, opening.message());
                 clock::correct(Known::Seal(opening.sealed_at()));

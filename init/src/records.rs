@@ -36,13 +36,13 @@ use cluster::key::Key;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
 use cluster::state::{HandOverError, StateVersion};
-use cluster::txn::Granted;
-use cluster::{Denied, View};
+use cluster::txn::Grant;
+use cluster::{Denial, View};
 use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::recovery::RecoveryPubKey;
 use model::MachineId;
-use pki::{Authority, Identity, Profile, UnixTime};
+use pki::{Authority, CertificateProfile, TlsIdentity, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use unlock::renewal::Giver;
@@ -163,7 +163,7 @@ impl Seen {
 pub(crate) enum GrantError {
     /// The decision over the records denies the request.
     #[error("{0}; nothing was changed")]
-    Denied(Denied),
+    Denied(Denial),
     /// This machine has no records, or not yet.
     #[error(transparent)]
     Unread(#[from] Unread),
@@ -228,8 +228,8 @@ impl Records {
     pub(crate) fn of(authorities: &Arc<Authorities>, first: First, directories: Directories) -> Result<Self, Error> {
         let now = UnixTime::since_unix_epoch(clock::unix());
         let machine = first.machine();
-        let issued = authorities.etcd.issue_with_key(&Profile::EtcdMachineClient { machine }, now)?;
-        let identity = Identity { chain: vec![issued.certificate.clone()], key: &issued.key };
+        let issued = authorities.etcd.issue_with_key(&CertificateProfile::EtcdMachineClient { machine }, now)?;
+        let identity = TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key };
         let authority = authorities.etcd.certificate().clone();
         let config = pki::server_auth::under_authority(authority, Some(identity), Arc::new(tls::Clock))?;
         let client = tls::Client { config, standstills: first.standstills().clone() };
@@ -330,7 +330,7 @@ impl Records {
     ///
     /// # Errors
     /// [`GrantError`].
-    pub(crate) async fn grant(&self, request: Request) -> Result<Granted, GrantError> {
+    pub(crate) async fn grant(&self, request: Request) -> Result<Grant, GrantError> {
         match leaderless(self.silent_for()) {
             Some(silent) => Err(GrantError::Leaderless(silent)),
             None => self.decide(request).await,
@@ -341,7 +341,7 @@ impl Records {
     ///
     /// # Errors
     /// [`GrantError`].
-    async fn decide(&self, request: Request) -> Result<Granted, GrantError> {
+    async fn decide(&self, request: Request) -> Result<Grant, GrantError> {
         let mut turn = timeout(TURN, self.turn.lock()).await.map_err(|_| GrantError::Busy)?;
         let mut asked = Asked::of(request, self.first.machine());
         loop {

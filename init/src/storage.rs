@@ -216,7 +216,7 @@ fn node_awaited(units: &[Snapshot], has_been_ready: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use keys::header::{Copy, Header, State};
+    use keys::header::{Copy, Header, HeaderState};
     use model::{DiskUuid, Uuid};
 
     use super::*;
@@ -240,7 +240,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a place for a disk");
         file.as_file().set_len(2 << 20).expect("sparse");
         assert!(read_header(file.path()).expect("reads").is_blank());
-        let header = Header { state: State::Provisional, generation: 1, disk: DiskUuid(Uuid([7; 16])), lock: None };
+        let header =
+            Header { state: HeaderState::Provisional, generation: 1, disk: DiskUuid(Uuid([7; 16])), lock: None };
         write_header(file.path(), HeaderCopy::Second, &header.to_bytes()).expect("writes");
         let read = read_header(file.path()).expect("reads");
         assert_eq!(read, Copies([Copy::Blank, Copy::Valid(header.clone())]));

@@ -8,21 +8,22 @@ use qemu::Vm;
 use serde_json::Value;
 
 use crate::{
-    Case, CommandRefusal, Context, Need, Owner, Plan, Relay, SITE, Site, Starts, Stranger, public_api, wait_state,
+    Case, CommandRefusal, Context, MachinePlan, Owner, Prerequisite, Relay, SITE, Site, Starts, Stranger, public_api,
+    wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a blank machine is activated by the code on its screen alone",
         proves: &["A1", "A5", "N1", "S2"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: by_its_code,
     },
     Case {
         name: "of two that activate a machine at once one is refused",
         proves: &["A5", "F2", "N1", "S2"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: once,
     },
@@ -122,7 +123,7 @@ struct Coordinator {
 }
 
 impl Coordinator {
-    fn started(t: &Context, plan: Plan) -> anyhow::Result<Self> {
+    fn started(t: &Context, plan: MachinePlan) -> anyhow::Result<Self> {
         let owner = t.owner()?;
         let vm = plan.config(&owner.config(NAME, &CHOICES)?)?.start()?;
         owner.status_when_running(NAME, &vm, vm.started(), t.within(40))?;

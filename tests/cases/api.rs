@@ -5,7 +5,9 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, CommandRefusal, Context, Need, Relay, Starts, Stranger, certificates, public_api, wait_state};
+use crate::{
+    Case, CommandRefusal, Context, Prerequisite, Relay, Starts, Stranger, certificates, public_api, wait_state,
+};
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
@@ -59,7 +61,7 @@ const SEEN: Duration = Duration::from_secs(3);
 const QUIET_MS: u64 = 60_000;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(VICTIM), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(VICTIM), run }
 }
 
 fn strangers(t: &Context) -> anyhow::Result<()> {

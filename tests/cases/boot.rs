@@ -5,7 +5,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::{
-    Case, Context, Need, Owner, Plan, RawDisk, Screen, Starts, Status, Via, same_machine, stays, untouched, wait_state,
+    Case, Context, MachinePlan, Owner, Prerequisite, RawDisk, Screen, Starts, Status, Via, same_machine, stays,
+    untouched, wait_state,
 };
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
@@ -36,7 +37,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn sealed(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], starts: Starts::Cold, run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf], starts: Starts::Cold, run }
 }
 
 /// A machine that has made its cluster at the default level, booted by UEFI with a screen, and is off; and what was seen
@@ -44,7 +45,7 @@ const fn sealed(name: &'static str, proves: &'static [&'static str], run: fn(&Co
 #[derive(Debug, Clone)]
 struct Sealed {
     owner: Owner,
-    plan: Plan,
+    plan: MachinePlan,
     disk: RawDisk,
     status: Status,
     console: Vec<String>,

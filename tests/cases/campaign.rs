@@ -5,7 +5,7 @@ use anyhow::ensure;
 use model::ClusterRole;
 
 use crate::campaign::{Campaign, Event, Events, Last, Time};
-use crate::{Case, Context, Departure, FleetKind, Need, Off, Starts};
+use crate::{Case, Context, Departure, FleetKind, Off, Prerequisite, Starts};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(FIVE), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(FIVE), run }
 }
 
 const FIVE: FleetKind = FleetKind::Five;

@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Case, Context, FleetKind, LAID_DOWN, Need, Owner, PacketKind, Records, Starts, Status, has_peers, keep_owner,
-    kinds, others, owner_of, same_machine, web_pod,
+    Case, Context, FleetKind, LAID_DOWN, Owner, PacketKind, Prerequisite, Records, Starts, Status, has_peers,
+    keep_owner, kinds, others, owner_of, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use image::names;
@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
         ..case("a kernel that panics is told by its last lines", &["Q6"], panics)
     },
     Case {
-        needs: &[Need::Swtpm, Need::Ovmf],
+        needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf],
         starts: Starts::Cold,
         ..case("a copy outlives its cluster, which boots by uefi", &["S13", "Q6"], saved_uefi)
     },
@@ -57,7 +57,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(OWNED), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(OWNED), run }
 }
 
 const OWNED: FleetKind = FleetKind::Owned;

@@ -10,8 +10,8 @@ use qemu::network::{Direction, Faults};
 use serde_json::Value;
 
 use crate::{
-    Case, CommandRefusal, Context, Departure, Fleet, FleetKind, FleetSize, LAID_DOWN, NAME, Need, Off, PacketKind,
-    SEES_RECORDS, Starts, Writer, name, wait_state,
+    Case, CommandRefusal, Context, Departure, Fleet, FleetKind, FleetSize, LAID_DOWN, NAME, Off, PacketKind,
+    Prerequisite, SEES_RECORDS, Starts, Writer, name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(THREE), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(THREE), run }
 }
 
 const THREE: FleetKind = FleetKind::Three;

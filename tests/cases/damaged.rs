@@ -8,7 +8,8 @@ use formats::fat;
 use model::PartitionKind::{Data, Esp};
 
 use crate::{
-    Case, Context, FilePlaces, Need, Owner, Plan, RawDisk, Starts, Status, same_machine, tagged_coordinator, wait_state,
+    Case, Context, FilePlaces, MachinePlan, Owner, Prerequisite, RawDisk, Starts, Status, same_machine,
+    tagged_coordinator, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -33,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves: &["D14", "O1"], needs: &[Need::Swtpm], starts: Starts::Cold, run }
+    Case { name, proves: &["D14", "O1"], needs: &[Prerequisite::Swtpm], starts: Starts::Cold, run }
 }
 
 const NAME: &str = "one";
@@ -53,7 +54,7 @@ enum Spoilt {
 #[derive(Debug, Clone)]
 struct Lone {
     owner: Owner,
-    plan: Plan,
+    plan: MachinePlan,
     status: Status,
     places: FilePlaces,
 }

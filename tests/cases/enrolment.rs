@@ -2,7 +2,8 @@
 //! late.
 
 use crate::{
-    Case, Context, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, same_machine, stays, untouched, wait_state,
+    Case, Context, MachinePlan, Owner, Prerequisite, RawDisk, Starts, Status, Stranger, same_machine, stays, untouched,
+    wait_state,
 };
 use anyhow::{Context as _, ensure};
 use api::access::{Row, TABLE};
@@ -30,21 +31,21 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a sealed machine stays itself",
         proves: &["D1", "D5", "S6", "S11", "O12"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: sealed,
     },
     Case {
         name: "a config is erased once a machine was made by it",
         proves: &["S11"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: erased,
     },
     Case {
         name: "a first boot that is cut goes on or starts over",
         proves: &["D4", "D7"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: cut,
     },
@@ -96,7 +97,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
 }
 
 /// The machine says why on its console, and to whoever asks its API for first contact.
-fn refuses(t: &Context, plan: &Plan, reason: &str) -> anyhow::Result<()> {
+fn refuses(t: &Context, plan: &MachinePlan, reason: &str) -> anyhow::Result<()> {
     let mut vm = plan.start()?;
     stays(t, &mut vm, "NeedsOwner", reason)?;
     let mut stranger = Stranger::meet(&vm, t.within(10))?;
@@ -139,7 +140,7 @@ fn erased(t: &Context) -> anyhow::Result<()> {
 /// A machine that was enrolled by a file of its ESP, and runs sealed to its TPM.
 struct Sealed {
     owner: Owner,
-    plan: Plan,
+    plan: MachinePlan,
     disk: RawDisk,
     vm: Vm,
     /// Status in its first boot.

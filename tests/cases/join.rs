@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Error, bail, ensure};
 use api::KeyRequest;
-use cluster::redeem::{Answer, Body};
+use cluster::redeem::{RedeemAnswer, RedeemBody};
 use keys::endpoint::Endpoint;
 use keys::identity::SigningKey;
 use keys::ticket::Ticket;
@@ -15,7 +15,8 @@ use qemu::{Deadline, Vm};
 
 use crate::writer::drawn;
 use crate::{
-    Case, Context, Fleet, FleetKind, FleetSize, Joiner, NAME, Need, Off, Plan, RawDisk, SITE, Starts, name, wait_state,
+    Case, Context, Fleet, FleetKind, FleetSize, Joiner, MachinePlan, NAME, Off, Prerequisite, RawDisk, SITE, Starts,
+    name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -47,7 +48,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(LONE), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(LONE), run }
 }
 
 const LONE: FleetKind = FleetKind::Lone;
@@ -164,7 +165,7 @@ const STEPS: [&str; 11] = [
 ];
 
 /// Switches a machine off at a step of its join, or when it runs: what an earlier attempt has made durable is not done twice.
-fn is_cut_at(t: &Context, plan: &Plan, step: &str) -> anyhow::Result<bool> {
+fn is_cut_at(t: &Context, plan: &MachinePlan, step: &str) -> anyhow::Result<bool> {
     let (vm, at) = (plan.start()?, format!(" ({step})"));
     let is_there = vm.console().wait_until(vm.started(), &at, t.within(60), |line| {
         let state = line.text.contains("  state      ");
@@ -308,10 +309,10 @@ fn anothers_disk(t: &Context) -> anyhow::Result<()> {
     door.lets_in(&one, 1)?;
     let body = |number| door.body(number);
     for (joiner, body, why) in [
-        (&two, Body { disk: body(1)?.disk, ..body(2)? }, "this disk is known as another machine's"),
-        (&two, Body { vpn_key: body(1)?.vpn_key, ..body(2)? }, "this VPN key is known as another machine's"),
-        (&one, Body { disk: body(2)?.disk, ..body(1)? }, "the machine was admitted with another disk"),
-        (&two, Body { level: Level::Insecure, ..body(2)? }, "the cluster asks for encrypted at least"),
+        (&two, RedeemBody { disk: body(1)?.disk, ..body(2)? }, "this disk is known as another machine's"),
+        (&two, RedeemBody { vpn_key: body(1)?.vpn_key, ..body(2)? }, "this VPN key is known as another machine's"),
+        (&one, RedeemBody { disk: body(2)?.disk, ..body(1)? }, "the machine was admitted with another disk"),
+        (&two, RedeemBody { level: Level::Insecure, ..body(2)? }, "the cluster asks for encrypted at least"),
     ] {
         denied(joiner.redeem(&door.ticket, &body)?, why)?;
     }
@@ -371,11 +372,11 @@ impl Door {
         Joiner::new(self.fleet.vm(1)?)
     }
 
-    fn body(&self, number: u8) -> anyhow::Result<Body> {
+    fn body(&self, number: u8) -> anyhow::Result<RedeemBody> {
         Joiner::body(&self.fleet.owner().key()?, &self.ticket, number)
     }
 
-    fn lets_in(&self, joiner: &Joiner, number: u8) -> anyhow::Result<Answer> {
+    fn lets_in(&self, joiner: &Joiner, number: u8) -> anyhow::Result<RedeemAnswer> {
         joiner.redeem(&self.ticket, &self.body(number)?)?.map_err(Error::msg)
     }
 
@@ -401,7 +402,7 @@ impl Newcomer {
         Self::start(&plan.config(&config)?, disk)
     }
 
-    fn start(plan: &Plan, disk: RawDisk) -> anyhow::Result<Self> {
+    fn start(plan: &MachinePlan, disk: RawDisk) -> anyhow::Result<Self> {
         let before = disk.whole(PartitionKind::Data)?;
         Ok(Self { vm: plan.start()?, disk, before })
     }

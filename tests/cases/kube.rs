@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use crate::{
-    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Image, Need, Owner, ServiceStatus, Starts,
-    Status, Via, recovered, same_machine, web_pod,
+    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Image, Owner, Prerequisite, ServiceStatus,
+    Starts, Status, Via, recovered, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use qemu::console::Mark;
@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a cluster is made by a command, runs a pod and is destroyed",
         proves: &["O6", "W1", "W5", "Q6"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: cluster::journey,
     },
@@ -43,7 +43,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("who makes a secret is written down, and not what it is", &["W7", "Q1"], written_down),
     case("a machine with pods stops what needs another before it", &["O12"], stops),
     Case {
-        needs: &[Need::Swtpm, Need::Ovmf, Need::Faketime],
+        needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf, Prerequisite::Faketime],
         ..case("a pod saved for two days runs on, and its node is alive", &["S13"], days_later)
     },
 ];
@@ -58,7 +58,7 @@ pub(crate) const NAME: &str = "kube";
 /// Room for etcd, images and pods.
 const DISK_MIB: u64 = 3072;
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], starts: Starts::From(KUBERNETES), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf], starts: Starts::From(KUBERNETES), run }
 }
 
 /// The machine, with its web pod.

@@ -22,7 +22,7 @@ use serde_json::json;
 use tonic::Status;
 
 use crate::{
-    Case, Context, FleetKind, Image, MESH_CHANGED, Need, Owner, PacketKind, Starts, Stranger, kinds, others,
+    Case, Context, FleetKind, Image, MESH_CHANGED, Owner, PacketKind, Prerequisite, Starts, Stranger, kinds, others,
     wait_state, wireguard_from,
 };
 
@@ -45,7 +45,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(DUO), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(DUO), run }
 }
 
 const DUO: FleetKind = FleetKind::Duo;

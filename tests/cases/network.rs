@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 use std::{slice, thread};
 
-use crate::{Case, Context, Owner, Plan, ServiceStatus, Starts, Status, Stranger};
+use crate::{Case, Context, MachinePlan, Owner, ServiceStatus, Starts, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::Vm;
@@ -288,7 +288,7 @@ fn beside_host(t: &Context, lease_seconds: u32) -> anyhow::Result<(Outside, Vm, 
 }
 
 /// A running member with a card at each of these cables.
-fn member(t: &Context, plan: Plan, cables: &[Cable]) -> anyhow::Result<(Vm, Owner)> {
+fn member(t: &Context, plan: MachinePlan, cables: &[Cable]) -> anyhow::Result<(Vm, Owner)> {
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
     let vm = cables.iter().fold(plan, |plan, cable| plan.nic(cable.link())).config(&config)?.start()?;

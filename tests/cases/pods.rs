@@ -1,7 +1,7 @@
 //! Pods of the image's own and of who means harm, on copies of the machine of `kube.rs`: what is refused to them, what they see of
 //! the machine, who reaches them, and what they can take.
 
-use crate::{Case, CommandRefusal, Context, FleetKind, Need, Starts, web_pod, wild_namespace, wild_pod};
+use crate::{Case, CommandRefusal, Context, FleetKind, Prerequisite, Starts, web_pod, wild_namespace, wild_pod};
 use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
 use serde_json::{Value, json};
@@ -30,7 +30,13 @@ pub(crate) const ALONE: &[Case] = &[case("pods that take all they can are held a
 const WILD: &str = "wild";
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], starts: Starts::From(FleetKind::Kubernetes), run }
+    Case {
+        name,
+        proves,
+        needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf],
+        starts: Starts::From(FleetKind::Kubernetes),
+        run,
+    }
 }
 
 fn privileged(t: &Context) -> anyhow::Result<()> {

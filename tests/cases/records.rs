@@ -6,20 +6,20 @@ use keys::ticket::Ticket;
 use serde_json::{Value, json};
 
 use super::victim::{VICTIM, Victim};
-use crate::{Case, Context, Fleet, FleetKind, NAME, Need, Owner, Starts, name};
+use crate::{Case, Context, Fleet, FleetKind, NAME, Owner, Prerequisite, Starts, name};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "etcd shows the cluster's records to nobody but PID 1",
         proves: &["S5", "W7"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::From(VICTIM),
         run: nobody_else,
     },
     Case {
         name: "etcd refuses a certificate that was revoked, and no other",
         proves: &["S5"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::From(VICTIM),
         run: revoked_certificate,
     },
@@ -37,7 +37,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves: &["S3"], needs: &[Need::Swtpm], starts: Starts::From(LONE), run }
+    Case { name, proves: &["S3"], needs: &[Prerequisite::Swtpm], starts: Starts::From(LONE), run }
 }
 
 const LONE: FleetKind = FleetKind::Lone;

@@ -12,34 +12,34 @@ use qemu::Vm;
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use crate::{Case, Context, FleetKind, Need, Owner, Starts, Stranger, same_machine, stays};
+use crate::{Case, Context, FleetKind, Owner, Prerequisite, Starts, Stranger, same_machine, stays};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "under policy manual each start waits for the owner",
         proves: &["K5", "K6", "D2"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: manual,
     },
     Case {
         name: "a waiting machine opens by its own key, and tells who tried",
         proves: &["K5", "K6", "D2"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::From(FleetKind::Owned),
         run: by_its_key,
     },
     Case {
         name: "a waiting machine takes its owner's directory, and no other",
         proves: &["D11"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::From(FleetKind::Owned),
         run: told,
     },
     Case {
         name: "a running machine takes its owner's directory, and no other",
         proves: &["D11"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::From(FleetKind::Owned),
         run: told_while_it_runs,
     },

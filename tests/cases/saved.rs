@@ -9,29 +9,29 @@ use qemu::deadline::since_1970;
 use qemu::machine::Clock;
 
 use crate::{
-    Case, Context, CopiedMachine, Fleet, FleetCopy, FleetKind, Need, Owner, Starts, Status, Via, name, same_machine,
-    save_in,
+    Case, Context, CopiedMachine, Fleet, FleetCopy, FleetKind, Owner, Prerequisite, Starts, Status, Via, name,
+    same_machine, save_in,
 };
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a saved machine that boots by uefi unseals again",
         proves: &["S13"],
-        needs: &[Need::Swtpm, Need::Ovmf],
+        needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf],
         starts: Starts::Cold,
         run: uefi,
     },
     Case {
         name: "a microvm comes back, and draws its random numbers anew",
         proves: &["S13"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: microvm,
     },
     Case {
         name: "coordinators saved for two days go on at the right time",
         proves: &["S13"],
-        needs: &[Need::Swtpm, Need::Faketime],
+        needs: &[Prerequisite::Swtpm, Prerequisite::Faketime],
         starts: Starts::From(FleetKind::Three),
         run: days_later,
     },

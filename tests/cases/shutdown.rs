@@ -1,6 +1,6 @@
 //! How a boot ends: asked by its owner or by the power button, in order, with nothing left to recover.
 
-use crate::{Case, Context, Need, Owner, Plan, Starts, recovered, wait_state};
+use crate::{Case, Context, MachinePlan, Owner, Prerequisite, Starts, recovered, wait_state};
 use anyhow::ensure;
 use qemu::Vm;
 
@@ -8,7 +8,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "api and power button end a boot in order",
         proves: &["O12"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: member,
     },
@@ -52,7 +52,7 @@ fn member(t: &Context) -> anyhow::Result<()> {
 /// A member whose boots end one after the other.
 struct Member {
     owner: Owner,
-    plan: Plan,
+    plan: MachinePlan,
 }
 
 impl Member {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{Case, Context, Crowd, Manner, Need, Starts, public_api};
+use crate::{Case, Context, Crowd, Manner, Prerequisite, Starts, public_api};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::deadline::Stopwatch;
@@ -34,7 +34,7 @@ const ESTABLISHED: &str = "established: ";
 const TIMES_SLOWER: u64 = 3;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(BESIEGED), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(BESIEGED), run }
 }
 
 fn thousand(t: &Context) -> anyhow::Result<()> {

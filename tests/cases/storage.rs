@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use crate::{
-    Case, Context, DiskEvent, HEADER_BYTES, HEADERS, Headers, Integrity, Need, Owner, Plan, RawDisk, Starts, WriteLog,
-    all_tagged, stays, untouched, wait_state,
+    Case, Context, DiskEvent, HEADER_BYTES, HEADERS, Headers, Integrity, MachinePlan, Owner, Prerequisite, RawDisk,
+    Starts, WriteLog, all_tagged, stays, untouched, wait_state,
 };
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Data, Esp};
@@ -17,91 +17,97 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a foreign, missing or torn header opens and formats nothing",
         proves: &["D2", "D4", "D14", "S7"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: other_headers,
     },
     Case {
         name: "neither another tpm nor another machine's seal opens",
         proves: &["D2"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: other_secrets,
     },
     Case {
         name: "one torn copy of the header costs nothing",
         proves: &["D3"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: torn_copy,
     },
     Case {
         name: "without share or seal a machine waits, and formats nothing",
         proves: &["D2", "D14", "K5", "K6", "S7"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: lost,
     },
     Case {
         name: "an old ESP opens nothing once the cluster key is rotated",
         proves: &["D13"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: stolen,
     },
     Case {
         name: "a header that somebody edited is refused by name",
         proves: &["D1", "D3"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: edited,
     },
     Case {
         name: "a seal in clear opens nothing beside a working tpm",
         proves: &["D5"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: in_clear,
     },
     Case {
         name: "a seal in clear shadows none that a tpm has sealed",
         proves: &["D5"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: shadowed,
     },
     Case {
         name: "a tampered sector of authenticated data is an error",
         proves: &["D1", "D6", "D10"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: tampered,
     },
     Case {
         name: "a larger disk is written no more at first boot",
         proves: &["D4"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: first_boot,
     },
     Case {
         name: "each step of a first boot is durable before the next",
         proves: &["D4", "D7"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: durable,
     },
     Case {
         name: "only an insecure disk shows what is on it",
         proves: &["D1", "O12"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: plaintext,
     },
 ];
 
 /// A machine that has made its cluster, and is off.
-fn enrolled(t: &Context, owner: &Owner, name: &str, plan: Plan, choices: &[&str]) -> anyhow::Result<Plan> {
+fn enrolled(
+    t: &Context,
+    owner: &Owner,
+    name: &str,
+    plan: MachinePlan,
+    choices: &[&str],
+) -> anyhow::Result<MachinePlan> {
     let (plan, disk) = plan.raw_disk(1024)?;
     disk.put_config(&owner.config(name, &[&["--level", "encrypted", "--no-kubernetes"], choices].concat())?)?;
     let vm = plan.start()?;
@@ -115,10 +121,10 @@ fn enrolled(t: &Context, owner: &Owner, name: &str, plan: Plan, choices: &[&str]
 #[derive(Debug, Clone)]
 struct Enrolled {
     owner: Owner,
-    one: Plan,
-    two: Plan,
+    one: MachinePlan,
+    two: MachinePlan,
     /// Without a TPM: its seal is in clear.
-    clear: Plan,
+    clear: MachinePlan,
 }
 
 impl Enrolled {

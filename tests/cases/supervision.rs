@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Owner, ServiceStatus, Starts, Status, Stranger, recovered, same_machine};
+use crate::{Case, Context, Owner, Prerequisite, ServiceStatus, Starts, Status, Stranger, recovered, same_machine};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -34,7 +34,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(VICTIM), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(VICTIM), run }
 }
 
 fn children(t: &Context) -> anyhow::Result<()> {

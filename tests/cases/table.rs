@@ -2,23 +2,23 @@
 
 use std::fs;
 
-use crate::{Case, Context, Need, Starts, Via, untouched, wait_state};
+use crate::{Case, Context, Prerequisite, Starts, Via, untouched, wait_state};
 use anyhow::{Context as _, ensure};
-use formats::gpt::{Entry, Step, Table, TableCopy, crc32};
+use formats::gpt::{Entry, Table, TableCopy, TableStep, crc32};
 use model::Uuid;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a blank machine boots by its backup table and writes nothing",
         proves: &["D4"],
-        needs: &[Need::Ovmf],
+        needs: &[Prerequisite::Ovmf],
         starts: Starts::Cold,
         run: blank,
     },
     Case {
         name: "a damaged partition table is mended from its backup",
         proves: &["D4"],
-        needs: &[Need::Swtpm],
+        needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: damaged,
     },
@@ -107,7 +107,7 @@ fn foreign_disk(edit: impl Fn(&mut [u8], &mut [u8])) -> anyhow::Result<Vec<u8>> 
     };
     let mut disk = vec![0; 16 << 20];
     for step in Table::make(16 << 20, Uuid([0x66; 16]), &[entry(1, 2048), entry(2, 4096)])? {
-        if let Step::Write { at, bytes } = step {
+        if let TableStep::Write { at, bytes } = step {
             disk[usize::try_from(at)?..][..bytes.len()].copy_from_slice(&bytes);
         }
     }

@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 
 use crate::{
-    Case, Context, CopiedMachine, FleetKind, Image, Need, Owner, Plan, ServiceStatus, Starts, Status, Stranger,
+    Case, Context, CopiedMachine, FleetKind, Image, MachinePlan, Owner, Prerequisite, ServiceStatus, Starts, Status,
+    Stranger,
 };
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
@@ -22,7 +23,7 @@ const fn making(
     proves: &'static [&'static str],
     run: fn(&Context) -> anyhow::Result<()>,
 ) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::Making(fleet), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::Making(fleet), run }
 }
 
 pub(crate) const VICTIM: FleetKind = FleetKind::Victim;
@@ -72,7 +73,7 @@ struct Enrolled {
 }
 
 impl Enrolled {
-    fn new(t: &Context, plan: Plan) -> anyhow::Result<Self> {
+    fn new(t: &Context, plan: MachinePlan) -> anyhow::Result<Self> {
         let owner = t.owner()?;
         let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
         let vm = plan.config(&config)?.start()?;

@@ -1,6 +1,6 @@
 //! Shows that the workshop itself works: a machine comes up, and the monitor tells what happens to it.
 
-use crate::{Case, Context, Need, Starts};
+use crate::{Case, Context, Prerequisite, Starts};
 use anyhow::{Context as _, ensure};
 
 pub(crate) const CASES: &[Case] = &[
@@ -15,7 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "acceleration shows the screen too",
         proves: &[],
-        needs: &[Need::Kvm],
+        needs: &[Prerequisite::Kvm],
         starts: Starts::Cold,
         run: screen,
     },

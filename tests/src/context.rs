@@ -10,7 +10,7 @@ use qemu::Deadline;
 use crate::FleetKind;
 use crate::image::Image;
 use crate::owner::Owner;
-use crate::plan::Plan;
+use crate::plan::MachinePlan;
 use crate::premises::Premises;
 
 /// Directory, deadlines and machines of a case.
@@ -58,16 +58,16 @@ impl Context {
 
     /// The usual machine, to be changed and started; `name` is its directory.
     #[must_use]
-    pub fn machine(&self, name: &str) -> Plan {
-        Plan::new(name, self.image(), self.dir.join(name))
+    pub fn machine(&self, name: &str) -> MachinePlan {
+        MachinePlan::new(name, self.image(), self.dir.join(name))
     }
 
     /// The same with an image of the debug profile, which has faults to inject.
     ///
     /// # Errors
     /// When the environment names none.
-    pub fn debug_machine(&self, name: &str) -> anyhow::Result<Plan> {
-        Ok(Plan::new(name, &Image::debug_of_environment()?, self.dir.join(name)))
+    pub fn debug_machine(&self, name: &str) -> anyhow::Result<MachinePlan> {
+        Ok(MachinePlan::new(name, &Image::debug_of_environment()?, self.dir.join(name)))
     }
 
     /// The owner of the case's machines.

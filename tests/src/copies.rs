@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::owner::Owner;
-use crate::plan::Plan;
+use crate::plan::MachinePlan;
 use crate::{Context, FleetKind, Image};
 
 /// A copy of a fleet whose machines stand still: what else it needs comes to be, then they go on.
@@ -36,7 +36,7 @@ pub struct FleetCopy<T> {
 #[derive(Debug)]
 pub struct CopiedMachine {
     /// Plan of the machine, to start it again.
-    pub plan: Plan,
+    pub plan: MachinePlan,
     /// The machine, which runs.
     pub vm: Vm,
 }
@@ -125,7 +125,7 @@ impl<T> FleetCopy<T> {
         let machines = places.into_iter().zip(paused).map(|(place, paused): (CopyPlace, Paused)| {
             let vm = paused.go_on().with_context(|| format!("`{}` does not go on", place.name))?;
             let machine = vm.machine().context("a machine that was just started is known")?.clone();
-            let plan = Plan::of(machine, &self.image, place.dir);
+            let plan = MachinePlan::of(machine, &self.image, place.dir);
             Ok((place.name, CopiedMachine { plan, vm }))
         });
         machines.collect()

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::owner::wait_state;
 use crate::records::{NOT_AFTER, Records};
 use crate::writer::{Places, drawn};
-use crate::{Context, CopiedMachine, FleetCopy, FleetKind, Owner, Plan, SITE, Site};
+use crate::{Context, CopiedMachine, FleetCopy, FleetKind, MachinePlan, Owner, SITE, Site};
 
 mod looks;
 
@@ -86,7 +86,7 @@ pub struct Fleet {
 
 #[derive(Debug)]
 struct Machine {
-    plan: Plan,
+    plan: MachinePlan,
     role: ClusterRole,
     /// None while it is off.
     vm: Option<Running>,
@@ -266,7 +266,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When the network has no cable for it.
-    pub fn newcomer(&mut self, machine: u32) -> anyhow::Result<Plan> {
+    pub fn newcomer(&mut self, machine: u32) -> anyhow::Result<MachinePlan> {
         Ok(small(self.site.machine(&self.home, &name(machine))?))
     }
 
@@ -487,12 +487,12 @@ impl From<Vm> for Running {
     }
 }
 
-fn capture_of(plan: &Plan) -> PathBuf {
+fn capture_of(plan: &MachinePlan) -> PathBuf {
     plan.dir().join("network.pcapng")
 }
 
 /// A plan with one processor and little memory: a fleet has many machines.
-fn small(plan: Plan) -> Plan {
+fn small(plan: MachinePlan) -> MachinePlan {
     plan.memory_mib(MEMORY_MIB).cpus(1)
 }
 

@@ -10,7 +10,7 @@ use qemu::console::Line;
 use crate::context::Context;
 use crate::disk::RawDisk;
 use crate::owner::Owner;
-use crate::plan::Plan;
+use crate::plan::MachinePlan;
 use crate::status::Status;
 use crate::stranger::Stranger;
 
@@ -88,7 +88,7 @@ impl FilePlaces {
     /// When it does not run, does not tell, or does not end.
     pub fn told_by(
         t: &Context,
-        (owner, plan, disk): &(Owner, Plan, RawDisk),
+        (owner, plan, disk): &(Owner, MachinePlan, RawDisk),
         cluster: &str,
     ) -> anyhow::Result<(Self, Status)> {
         let vm = plan.start()?;
@@ -157,7 +157,11 @@ pub fn all_tagged(t: &Context, owner: &Owner, cluster: &str, vm: &Vm) -> anyhow:
 ///
 /// # Errors
 /// When it does not come up, is not tagged in time, or does not end.
-pub fn tagged_coordinator(t: &Context, plan: Plan, cluster: &str) -> anyhow::Result<(Owner, Plan, RawDisk)> {
+pub fn tagged_coordinator(
+    t: &Context,
+    plan: MachinePlan,
+    cluster: &str,
+) -> anyhow::Result<(Owner, MachinePlan, RawDisk)> {
     let owner = t.owner()?;
     let (plan, disk) = plan.tpm().raw_disk(1100)?;
     disk.put_config(&owner.config(cluster, &["--level", "authenticated", "--no-kubernetes"])?)?;

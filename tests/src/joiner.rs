@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use api::wire::{RedeemRequest, ReleaseKeyRequest};
 use api::{KeyRequest, ReleasedKey};
 use cluster::record::Release;
-use cluster::redeem::{Answer, Body};
+use cluster::redeem::{RedeemAnswer, RedeemBody};
 use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{BootClass, DiskUuid, Level, MachinePubKey, OwnerPubKey, RootHash, Secret, Uuid, VpnPubKey};
@@ -55,12 +55,12 @@ impl Joiner {
     ///
     /// # Errors
     /// When there is no answer, or none that makes sense.
-    pub fn redeem(&self, ticket: &Ticket, body: &Body) -> anyhow::Result<Result<Answer, String>> {
+    pub fn redeem(&self, ticket: &Ticket, body: &RedeemBody) -> anyhow::Result<Result<RedeemAnswer, String>> {
         let answer = self.call(async |client, exporter| {
             client.redeem(RedeemRequest { request: body.sign(ticket, exporter) }).await
         })?;
         Ok(match answer {
-            Ok(answer) => Ok(Answer::decode(&answer.response)?),
+            Ok(answer) => Ok(RedeemAnswer::decode(&answer.response)?),
             Err(why) => Err(why),
         })
     }
@@ -69,8 +69,8 @@ impl Joiner {
     ///
     /// # Errors
     /// When the owner's key is not Ed25519.
-    pub fn body(owner: &PrivateKey, ticket: &Ticket, number: u8) -> anyhow::Result<Body> {
-        Ok(Body {
+    pub fn body(owner: &PrivateKey, ticket: &Ticket, number: u8) -> anyhow::Result<RedeemBody> {
+        Ok(RedeemBody {
             ticket: ticket.public(),
             owner: OwnerPubKey(owner.public().as_ed25519().context("an owner's key is Ed25519")?),
             vpn_key: VpnPubKey(*RecoveryPubKey::of(&Secret::take(&mut [number; 32])).bytes()),
@@ -92,9 +92,9 @@ impl Joiner {
     pub fn redeem_by(
         &self,
         ticket: &Ticket,
-        body: &Body,
+        body: &RedeemBody,
         deadline: Deadline,
-    ) -> anyhow::Result<Result<Answer, String>> {
+    ) -> anyhow::Result<Result<RedeemAnswer, String>> {
         loop {
             match self.redeem(ticket, body) {
                 Err(_undecided) if deadline.left().is_some() => {}

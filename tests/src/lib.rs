@@ -30,17 +30,17 @@
 //!     Ok(())
 //! }
 //! ```
-//! - A [`Plan`] has an answer for everything; say only what the case is about. [`Plan::start`] gives a [`qemu::Vm`].
+//! - A [`MachinePlan`] has an answer for everything; say only what the case is about. [`MachinePlan::start`] gives a [`qemu::Vm`].
 //! - [`Context::owner`] makes configs and asks machines as their owner, with `cairnctl`; a [`Stranger`] has no key.
 //! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
 //! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps. A wait for a line says from where on: what the
 //!   case does is marked before it is done ([`qemu::Vm::mark`]), so that no line of before is taken for what came of it.
-//! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
+//! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Prerequisite`].
 //! - A case that needs a fleet as it is says so ([`Starts::From`]) and gets a copy of its own within seconds, which it may break:
 //!   `Fleet::copy`, `Victim::copy`. Each kind is made once a run, cold, by the case that is [`Starts::Making`] it.
 //! - Cases of one file run one after the other, unless they have a copy; those of several files beside each other; see `turns.rs`.
 //! - Machines that take minutes to come up are built once, by [`Context::shared`]. Where they are off, each case does what
-//!   it does to a copy ([`Plan::copied`]), so that no case finds what another left, and a failure hides nothing.
+//!   it does to a copy ([`MachinePlan::copied`]), so that no case finds what another left, and a failure hides nothing.
 //! - All of a case's files lie in [`Context::dir`]: removed when it passes, kept and named when it fails.
 
 use std::path::Path;
@@ -94,7 +94,7 @@ pub use integrity::{FilePlaces, Integrity, all_tagged, tagged_coordinator};
 pub use joiner::Joiner;
 pub use owner::{CommandRefusal, Owner, key_of_owner, wait_state};
 pub use pace::HostPace;
-pub use plan::{Plan, Via};
+pub use plan::{MachinePlan, Via};
 pub use pod::{web_pod, wild_namespace, wild_pod};
 pub use records::Records;
 pub use relay::Relay;
@@ -119,7 +119,7 @@ pub struct Case {
     /// Requirements it proves (`D2`, `O11`, …); shown by `--list` and understood by the filter.
     pub proves: &'static [&'static str],
     /// Needs of the case besides QEMU and an image.
-    pub needs: &'static [Need],
+    pub needs: &'static [Prerequisite],
     /// From what it starts.
     pub starts: Starts,
     /// The case.
@@ -139,7 +139,7 @@ pub struct CaseTable {
 
 /// Something of the host that a case cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum Prerequisite {
     /// Hardware acceleration; without it the case is skipped.
     Kvm,
     /// A software TPM.

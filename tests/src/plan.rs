@@ -18,7 +18,7 @@ use crate::image::Image;
 
 /// A machine to be.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct MachinePlan {
     machine: Machine,
     image: Image,
     dir: PathBuf,
@@ -35,7 +35,7 @@ pub enum Via {
     Uefi,
 }
 
-impl Plan {
+impl MachinePlan {
     /// Two processors, 1 GiB, the image's disk grown to 4 GiB, a user network with the public ports forwarded
     /// from free ports of the host ([`Vm::forward`]); no TPM.
     pub(crate) fn new(name: &str, image: &Image, dir: PathBuf) -> Self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::wire::{
     ChangeMachineRequest, IssueTicketRequest, ListMachinesRequest, ListTicketsRequest, RevokeTicketRequest,
 };
-use api::{Listed, ListedMachine, ListedTicket, MachineChange, Malformed, NewTicket, Target, TunnelPart};
+use api::{FieldError, ListPage, ListedMachine, ListedTicket, MachineChange, NewTicket, Target, TunnelPart};
 use cluster::record::UnixSeconds;
 use cluster::request::Offer;
 use model::{ClusterRole, MachineId, MachinePubKey, TicketId, TicketPubKey};
@@ -39,7 +39,7 @@ impl Records {
     ///
     /// # Errors
     /// When there is no answer, or none that makes sense.
-    pub fn machines(&mut self) -> anyhow::Result<Listed<ListedMachine>> {
+    pub fn machines(&mut self) -> anyhow::Result<ListPage<ListedMachine>> {
         whole(self.ask(async |client| {
             pieces(client.list_machines(ListMachinesRequest { call: false }).await?.into_inner()).await
         })?)
@@ -49,7 +49,7 @@ impl Records {
     ///
     /// # Errors
     /// When there is no answer, or none that makes sense.
-    pub fn tickets(&mut self) -> anyhow::Result<Listed<ListedTicket>> {
+    pub fn tickets(&mut self) -> anyhow::Result<ListPage<ListedTicket>> {
         whole(self.ask(async |client| pieces(client.list_tickets(ListTicketsRequest {}).await?.into_inner()).await)?)
     }
 
@@ -122,10 +122,10 @@ async fn pieces<P>(mut answer: Streaming<P>) -> Result<Vec<P>, Status> {
 }
 
 /// All pieces as one list, which is as old as the oldest of them.
-fn whole<T, P: TryInto<Listed<T>, Error = Malformed>>(pieces: Vec<P>) -> anyhow::Result<Listed<T>> {
-    let mut all = Listed { old_since: None, rows: Vec::new() };
+fn whole<T, P: TryInto<ListPage<T>, Error = FieldError>>(pieces: Vec<P>) -> anyhow::Result<ListPage<T>> {
+    let mut all = ListPage { old_since: None, rows: Vec::new() };
     for piece in pieces {
-        let Listed { old_since, rows } = piece.try_into()?;
+        let ListPage { old_since, rows } = piece.try_into()?;
         all.old_since = all.old_since.into_iter().chain(old_since).min();
         all.rows.extend(rows);
     }

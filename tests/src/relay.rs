@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use pki::client_auth::{Owners, nameless_certificate, server_config};
-use pki::{Identity, PrivateKey};
+use pki::{PrivateKey, TlsIdentity};
 use qemu::{Deadline, Vm};
 use rustls::pki_types::ServerName;
 use rustls::time_provider::DefaultTimeProvider;
@@ -55,7 +55,7 @@ impl Relay {
 
     async fn one(&self) -> anyhow::Result<()> {
         let key = PrivateKey::generate()?;
-        let identity = Identity { chain: vec![nameless_certificate(&key)?], key: &key };
+        let identity = TlsIdentity { chain: vec![nameless_certificate(&key)?], key: &key };
         let mut ours = server_config(identity, None, Owners::default(), Arc::new(DefaultTimeProvider))?;
         let mut theirs = pki::danger::first_contact(Arc::new(DefaultTimeProvider))?;
         for protocols in [&mut ours.alpn_protocols, &mut theirs.alpn_protocols] {

@@ -19,7 +19,7 @@ use qemu::host::{self, Acceleration};
 use crate::context::Context;
 use crate::premises::{Premises, lock, require};
 use crate::turns::{Load, Place, Turns};
-use crate::{Case, FleetKind, Need, Skip, Starts};
+use crate::{Case, FleetKind, Prerequisite, Skip, Starts};
 
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 10;
@@ -129,14 +129,16 @@ impl Session {
     }
 
     /// A missing package is a failure that says so; only what no package brings is a reason to skip.
-    fn meet(&self, needs: &[Need]) -> anyhow::Result<()> {
+    fn meet(&self, needs: &[Prerequisite]) -> anyhow::Result<()> {
         for need in needs {
             match need {
-                Need::Kvm if self.premises.pace().acceleration == Acceleration::Tcg => bail!(Skip("no usable KVM")),
-                Need::Kvm => {}
-                Need::Swtpm => require(&[host::SWTPM])?,
-                Need::Faketime => require(&[host::FAKETIME])?,
-                Need::Ovmf => require(&[host::OVMF_CODE, host::OVMF_VARS])?,
+                Prerequisite::Kvm if self.premises.pace().acceleration == Acceleration::Tcg => {
+                    bail!(Skip("no usable KVM"))
+                }
+                Prerequisite::Kvm => {}
+                Prerequisite::Swtpm => require(&[host::SWTPM])?,
+                Prerequisite::Faketime => require(&[host::FAKETIME])?,
+                Prerequisite::Ovmf => require(&[host::OVMF_CODE, host::OVMF_VARS])?,
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use qemu::machine::Mac;
 use qemu::network::{Cable, Network, OwnHost, Segment, Setup};
 
-use crate::{Context, Plan};
+use crate::{Context, MachinePlan};
 
 /// How the addresses of a site's machines begin.
 pub const SITE: &str = "203.0.113.";
@@ -49,7 +49,7 @@ impl Site {
     ///
     /// # Errors
     /// When the network has no cable for it.
-    pub fn machine(&mut self, t: &Context, name: &str) -> anyhow::Result<Plan> {
+    pub fn machine(&mut self, t: &Context, name: &str) -> anyhow::Result<MachinePlan> {
         let cable = self.segment.cable()?;
         let mac = Mac::numbered(10 + u32::try_from(self.cables.len())?);
         let plan = t.machine(name).tpm().nic_of(mac, cable.link());

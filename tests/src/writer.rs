@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use api::ListedTicket;
 use aws_lc_rs::rand;
-use cluster::record::Revoked;
+use cluster::record::Revocation;
 use keys::identity::SigningKey;
 use keys::ticket::ticket_id;
 use model::{ClusterRole, Secret, TicketId, TicketPubKey};
@@ -183,7 +183,7 @@ impl Written {
             let Some(row) = listed.get(id) else {
                 bail!("ticket {id} was acknowledged, and is lost: {} of {} are there", listed.len(), self.tickets.len())
             };
-            let revoked = row.revoked != Revoked::No;
+            let revoked = row.revoked != Revocation::No;
             let fits = match wanted.revoked {
                 Certainty::No => !revoked,
                 Certainty::Yes => revoked,
@@ -209,7 +209,7 @@ mod tests {
 
     const ID: TicketId = TicketId([7; 16]);
 
-    fn row(uses: u32, revoked: Revoked) -> ListedTicket {
+    fn row(uses: u32, revoked: Revocation) -> ListedTicket {
         ListedTicket {
             id: ID,
             uses,
@@ -226,15 +226,15 @@ mod tests {
 
     #[test]
     fn what_was_acknowledged_has_to_be_there_as_it_was() {
-        let at = Revoked::At(NOT_AFTER);
+        let at = Revocation::At(NOT_AFTER);
         for (revoked, rows, fits) in [
-            (Certainty::No, vec![row(3, Revoked::No)], true),
+            (Certainty::No, vec![row(3, Revocation::No)], true),
             (Certainty::No, vec![row(3, at)], false),
             (Certainty::Yes, vec![row(3, at)], true),
-            (Certainty::Yes, vec![row(3, Revoked::No)], false),
+            (Certainty::Yes, vec![row(3, Revocation::No)], false),
             (Certainty::Perhaps, vec![row(3, at)], true),
-            (Certainty::Perhaps, vec![row(3, Revoked::No)], true),
-            (Certainty::Perhaps, vec![row(4, Revoked::No)], false),
+            (Certainty::Perhaps, vec![row(3, Revocation::No)], true),
+            (Certainty::Perhaps, vec![row(4, Revocation::No)], false),
             (Certainty::No, vec![], false),
         ] {
             let tickets = [(ID, Wanted { uses: 3, revoked })].into();

@@ -1,5 +1,5 @@
 //! Requests of a machine to its disk, in the order in which it made them: the log that QEMU keeps for
-//! [`crate::Plan::logged`].
+//! [`crate::MachinePlan::logged`].
 //!
 //! Form: Documentation/admin-guide/device-mapper/log-writes.rst and `block/blklogwrites.c` of QEMU: a sector that describes
 //! the log, then per request a sector that describes it, and what was written. QEMU logs a flush of the guest even where it

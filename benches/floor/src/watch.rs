@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use benches::BootMilestone;
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
-use pki::{AuthorityKind, CertificateDer, Identity, PrivateKey};
+use pki::{AuthorityKind, CertificateDer, PrivateKey, TlsIdentity};
 use probe::http::{LocalServer, Session, Tls};
 use probe::{PAUSE, Probe};
 use rustls::pki_types::pem::PemObject;
@@ -79,7 +79,7 @@ fn session(address: SocketAddr, authority: AuthorityKind, client: Credential) ->
     let authority = certificate(&services::authority_path(authority)).map_err(failed)?;
     let chain = vec![certificate(&client.certificate_path()).map_err(failed)?];
     let key = key(&client.key_path()).map_err(failed)?;
-    let identity = Identity { chain, key: &key };
+    let identity = TlsIdentity { chain, key: &key };
     let config = pki::server_auth::under_authority(authority, Some(identity), Arc::new(DefaultTimeProvider));
     let config = config.map_err(|error| failed(io::Error::other(error)))?;
     let tls = Tls { name: ServerName::from(address.ip()), config: Arc::new(config) };

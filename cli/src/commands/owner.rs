@@ -8,7 +8,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use api::{Listed, ListedMachine, ListedOwner};
+use api::{ListPage, ListedMachine, ListedOwner};
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use cluster::record::{self, Standing};
@@ -210,7 +210,7 @@ async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-fn table(listed: &Listed<ListedOwner>, own: OwnerPubKey, machine: &NodeName) -> Table<3> {
+fn table(listed: &ListPage<ListedOwner>, own: OwnerPubKey, machine: &NodeName) -> Table<3> {
     let mut table = Table::new(["OWNER", "YOU", "RECOVERS"]);
     for row in &listed.rows {
         let word = |holds: bool, word: &str| if holds { word.to_owned() } else { "-".to_owned() };
@@ -247,7 +247,7 @@ async fn add(keys: &OwnerKeys, context: &Context, out: &mut dyn Write) -> Result
     // First: a new owner has to be told where to go.
     let place = place(&meant, &session.machines().await?.rows).ok_or(OwnerChangeError::Nowhere)?;
     let OwnerKeys { key, recovery } = *keys;
-    let added = session.add_owner(record::Owner { key, recovery }).await;
+    let added = session.add_owner(record::OwnerRecord { key, recovery }).await;
     added.map_err(|error| Failure::from(error).going_on("see who owns the cluster: cairnctl owner list"))?;
     let did = format!("owner {key} owns `{}`, too", meant.record.name);
     let place = place.to_text();

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
-use api::{Listed, ListedTicket, UnixMillis};
+use api::{ListPage, ListedTicket, UnixMillis};
 use aws_lc_rs::rand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use cluster::record::{Revoked, UnixSeconds};
+use cluster::record::{Revocation, UnixSeconds};
 use cluster::request::Offer;
 use keys::endpoint::{BadEndpoint, Endpoint};
 use keys::identity::SigningKey;
@@ -293,14 +293,14 @@ async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
 /// State of a ticket in a word: whether it still admits machines, else why not.
 fn state(ticket: &ListedTicket, now: UnixMillis) -> &'static str {
     match ticket.revoked {
-        Revoked::At(_) => "revoked",
-        Revoked::No if ticket.used >= ticket.uses => "used up",
-        Revoked::No if ticket.not_after.0 <= now.0 / 1000 => "expired",
-        Revoked::No => "admits",
+        Revocation::At(_) => "revoked",
+        Revocation::No if ticket.used >= ticket.uses => "used up",
+        Revocation::No if ticket.not_after.0 <= now.0 / 1000 => "expired",
+        Revocation::No => "admits",
     }
 }
 
-fn table(listed: &Listed<ListedTicket>, now: UnixMillis) -> Table<7> {
+fn table(listed: &ListPage<ListedTicket>, now: UnixMillis) -> Table<7> {
     let mut table = Table::new(["TICKET", "STATE", "USED", "ENDS IN", "ROLE", "KUBERNETES", "FOR"]);
     for ticket in &listed.rows {
         let left = (ticket.not_after.0.saturating_mul(1000)).saturating_sub(now.0);
@@ -337,8 +337,8 @@ fn ticket_out(ticket: &ListedTicket, now: UnixMillis) -> TicketOut {
         node_name: ticket.node_name.clone(),
         issued_at_unix_s: ticket.issued_at.0,
         revoked_at_unix_s: match ticket.revoked {
-            Revoked::No => None,
-            Revoked::At(at) => Some(at.0),
+            Revocation::No => None,
+            Revocation::At(at) => Some(at.0),
         },
     }
 }
@@ -442,7 +442,7 @@ mod tests {
         }
     }
 
-    fn ticket(used: u32, not_after: u64, revoked: Revoked) -> ListedTicket {
+    fn ticket(used: u32, not_after: u64, revoked: Revocation) -> ListedTicket {
         ListedTicket {
             id: TicketId([1; 16]),
             uses: 2,
@@ -460,24 +460,24 @@ mod tests {
     #[test]
     fn a_ticket_is_listed_with_what_it_still_does() {
         let now = UnixMillis(10_000);
-        let revoked = Revoked::At(UnixSeconds(5));
+        let revoked = Revocation::At(UnixSeconds(5));
         let rows = [
-            ticket(0, 70, Revoked::No),
-            ticket(2, 70, Revoked::No),
-            ticket(1, 10, Revoked::No),
+            ticket(0, 70, Revocation::No),
+            ticket(2, 70, Revocation::No),
+            ticket(1, 10, Revocation::No),
             ticket(0, 70, revoked),
         ];
         let states: Vec<_> = rows.iter().map(|row| state(row, now)).collect();
         assert_eq!(states, ["admits", "used up", "expired", "revoked"]);
         let mut text = Vec::new();
-        table(&Listed { old_since: None, rows: rows[..1].to_vec() }, now).print(&mut text).unwrap();
+        table(&ListPage { old_since: None, rows: rows[..1].to_vec() }, now).print(&mut text).unwrap();
         let id = "01".repeat(16);
         let expected = format!(
             "TICKET                            STATE   USED    ENDS IN  ROLE  KUBERNETES  FOR\n\
              {id}  admits  0 of 2  1m00s    node  worker      -\n"
         );
         assert_eq!(String::from_utf8(text).unwrap(), expected);
-        let named = ListedTicket { node_name: Some("m4".to_owned()), ..ticket(0, 70, Revoked::No) };
+        let named = ListedTicket { node_name: Some("m4".to_owned()), ..ticket(0, 70, Revocation::No) };
         assert_eq!(machine(&named), "m4");
         assert_eq!(machine(&ListedTicket { machine: Some(MachinePubKey([0xab; 32])), ..named }), "m4, key abababab");
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use api::public_client::PublicClient;
 use api::wire::{ActivateRequest, GetStateRequest, ProveCodeRequest};
 use api::{HandedIn, PublicState, limits};
-use keys::activation::{self, Caller, Code, CodeMismatch, Connection, ProvenPeer};
+use keys::activation::{self, ActivationCaller, Code, CodeMismatch, Connection, ProvenPeer};
 use model::MachineState;
 use pki::{KeyError, TlsError};
 use rustls::time_provider::DefaultTimeProvider;
@@ -149,7 +149,7 @@ impl<'a> Blank<'a> {
         }
         let answer = soon("ProveCode", client.prove_code(ProveCodeRequest {})).await?;
         let proof = api::proof_of_code(&answer).map_err(CallError::answer("ProveCode"))?;
-        let believed = Caller::new(code, connection).believes(&proof)?;
+        let believed = ActivationCaller::new(code, connection).believes(&proof)?;
         Ok(Self { client, believed, _carried: carried })
     }
 

@@ -34,7 +34,7 @@ pub(crate) enum CallError {
     Failed { method: &'static str, message: String },
     /// The answer makes no sense to this version.
     #[error("read the answer to `{method}`")]
-    Answer { method: &'static str, source: api::Malformed },
+    Answer { method: &'static str, source: api::FieldError },
 }
 
 impl CallError {
@@ -67,7 +67,7 @@ impl CallError {
     }
 
     /// For `map_err` on reading the answer to `method`.
-    pub(crate) fn answer(method: &'static str) -> impl Fn(api::Malformed) -> Self {
+    pub(crate) fn answer(method: &'static str) -> impl Fn(api::FieldError) -> Self {
         move |source| Self::Answer { method, source }
     }
 

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use api::wire::*;
 use api::{
-    Claim, Condition, Listed, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, public_client,
-    public_server,
+    Claim, Condition, ListPage, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis,
+    public_client, public_server,
 };
-use cluster::Denied;
-use cluster::record::Owner;
+use cluster::Denial;
+use cluster::record::OwnerRecord;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::activation::{BlankMachine, Connection, Tries, Verdict};
@@ -25,7 +25,9 @@ use model::{
     Secret,
 };
 use pki::client_auth::{NamedIdentity, Owners, nameless_certificate, server_config};
-use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey, machine_tls_name};
+use pki::{
+    Authority, AuthorityKind, CertificateDer, CertificateProfile, PrivateKey, PublicKey, TlsIdentity, machine_tls_name,
+};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -137,7 +139,7 @@ struct Api {
 pub(crate) fn owner(seed: u8) -> ListedOwner {
     let secret = || Secret::take(&mut [seed; 32]);
     let key = OwnerPubKey(SigningKey::from_seed(secret()).public());
-    ListedOwner { owner: Owner { key, recovery: RecoveryPubKey::of(&secret()) }, recovers: false }
+    ListedOwner { owner: OwnerRecord { key, recovery: RecoveryPubKey::of(&secret()) }, recovers: false }
 }
 
 impl Fake {
@@ -159,13 +161,13 @@ impl Fake {
         let machine = if certified_other { OTHER } else { identity::machine_id(&signing.public()) };
         let key = PrivateKey::ed25519(signing.seed()).unwrap();
         let id = identity::cluster_id(&authority.public().spki());
-        let profile = Profile::Machine { machine, cluster: id, role };
+        let profile = CertificateProfile::Machine { machine, cluster: id, role };
         let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
         let authority = authority.certificate().clone();
         let owners = Owners::new(vec![owner]);
         let boot = PrivateKey::generate().unwrap();
-        let nameless = Identity { chain: vec![nameless_certificate(&boot).unwrap()], key: &boot };
-        let identity = Identity { chain: vec![leaf.clone(), authority.clone()], key: &key };
+        let nameless = TlsIdentity { chain: vec![nameless_certificate(&boot).unwrap()], key: &boot };
+        let identity = TlsIdentity { chain: vec![leaf.clone(), authority.clone()], key: &key };
         let named = NamedIdentity { name: machine_tls_name(machine, id), identity };
         let mut tls = server_config(nameless, Some(named), owners, Arc::new(DefaultTimeProvider)).unwrap();
         tls.alpn_protocols = vec![b"h2".to_vec()];
@@ -519,7 +521,7 @@ impl public_server::Public for Api {
         if self.role == ClusterRole::Node {
             return Err(Status::failed_precondition("this machine is no coordinator"));
         }
-        let piece = |rows| Ok(Listed { old_since: Some(UnixMillis(7)), rows }.into());
+        let piece = |rows| Ok(ListPage { old_since: Some(UnixMillis(7)), rows }.into());
         let pieces = [piece(self.listed.lock().unwrap().clone()), piece(vec![])];
         Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
@@ -569,10 +571,10 @@ impl public_server::Public for Api {
 
     async fn add_owner(&self, request: Request<AddOwnerRequest>) -> Result<Response<AddOwnerResponse>, Status> {
         self.owners_call("AddOwner")?;
-        let (owner, mut owners) = (Owner::try_from(request.into_inner())?, self.owners.lock().unwrap());
+        let (owner, mut owners) = (OwnerRecord::try_from(request.into_inner())?, self.owners.lock().unwrap());
         match owners.iter().find(|row| row.owner.key == owner.key) {
             Some(row) if row.owner != owner => {
-                return Err(Status::failed_precondition(Denied::OtherRecoveryKey.to_string()));
+                return Err(Status::failed_precondition(Denial::OtherRecoveryKey.to_string()));
             }
             Some(_) => {}
             None => owners.push(ListedOwner { owner, recovers: false }),
@@ -583,7 +585,7 @@ impl public_server::Public for Api {
     async fn list_owners(&self, _: Request<ListOwnersRequest>) -> Result<Response<ListOwnersResponse>, Status> {
         self.owners_call("ListOwners")?;
         let rows = self.owners.lock().unwrap().clone();
-        Ok(Response::new(Listed { old_since: None, rows }.into()))
+        Ok(Response::new(ListPage { old_since: None, rows }.into()))
     }
 
     async fn remove_owner(
@@ -593,7 +595,7 @@ impl public_server::Public for Api {
         self.owners_call("RemoveOwner")?;
         let (key, mut owners) = (OwnerPubKey::try_from(request.into_inner())?, self.owners.lock().unwrap());
         if owners.iter().all(|row| row.owner.key == key) {
-            return Err(Status::failed_precondition(Denied::LastOwner.to_string()));
+            return Err(Status::failed_precondition(Denial::LastOwner.to_string()));
         }
         owners.retain(|row| row.owner.key != key);
         Ok(Response::new(RemoveOwnerResponse {}))

@@ -13,13 +13,14 @@ use api::wire::{
     StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, Listed, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery, MachineChange,
-    MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service, Target, limits,
+    ClientCertificate, Condition, ListPage, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery,
+    MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service,
+    Target, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
 use model::{MachineId, NodeName, OwnerPubKey, TicketId};
-use pki::{Identity, IssueError, KeyError, TlsError};
+use pki::{IssueError, KeyError, TlsError, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::io::DuplexStream;
@@ -213,16 +214,16 @@ impl Session {
     }
 
     /// The machines of the cluster.
-    pub(crate) async fn machines(&mut self) -> Result<Listed<ListedMachine>, CallError> {
+    pub(crate) async fn machines(&mut self) -> Result<ListPage<ListedMachine>, CallError> {
         self.list_machines(ListMachinesRequest { call: false }).await
     }
 
     /// The same, with when each was seen last: the coordinator looks who is there.
-    pub(crate) async fn machines_seen(&mut self) -> Result<Listed<ListedMachine>, CallError> {
+    pub(crate) async fn machines_seen(&mut self) -> Result<ListPage<ListedMachine>, CallError> {
         self.list_machines(ListMachinesRequest { call: true }).await
     }
 
-    async fn list_machines(&mut self, request: ListMachinesRequest) -> Result<Listed<ListedMachine>, CallError> {
+    async fn list_machines(&mut self, request: ListMachinesRequest) -> Result<ListPage<ListedMachine>, CallError> {
         let method = "ListMachines";
         let pieces = soon(method, self.client.list_machines(request)).await?;
         whole(method, pieces).await
@@ -253,7 +254,7 @@ impl Session {
     }
 
     /// All tickets of the cluster.
-    pub(crate) async fn tickets(&mut self) -> Result<Listed<ListedTicket>, CallError> {
+    pub(crate) async fn tickets(&mut self) -> Result<ListPage<ListedTicket>, CallError> {
         let method = "ListTickets";
         let pieces = soon(method, self.client.list_tickets(ListTicketsRequest {})).await?;
         whole(method, pieces).await
@@ -266,13 +267,13 @@ impl Session {
     }
 
     /// Has a person own the cluster, too.
-    pub(crate) async fn add_owner(&mut self, owner: record::Owner) -> Result<(), CallError> {
+    pub(crate) async fn add_owner(&mut self, owner: record::OwnerRecord) -> Result<(), CallError> {
         let request: AddOwnerRequest = owner.into();
         decided(async || soon("AddOwner", self.client.add_owner(request.clone())).await.map(drop)).await
     }
 
     /// All owners of the cluster.
-    pub(crate) async fn owners(&mut self) -> Result<Listed<ListedOwner>, CallError> {
+    pub(crate) async fn owners(&mut self) -> Result<ListPage<ListedOwner>, CallError> {
         let answer = soon("ListOwners", self.client.list_owners(ListOwnersRequest {})).await?;
         answer.try_into().map_err(CallError::answer("ListOwners"))
     }
@@ -315,20 +316,20 @@ impl Session {
 /// TLS settings for a session: the owner who asks, and the machine that has to answer.
 fn client(pins: &Pins, owner: &Owner) -> Result<ClientConfig, SessionError> {
     let key = owner.tls_key()?;
-    let identity = Identity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };
+    let identity = TlsIdentity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };
     Ok(pki::server_auth::pinned(pins.authority, Some(identity), Arc::new(DefaultTimeProvider))?)
 }
 
 /// A list from its pieces.
-async fn whole<P, T>(method: &'static str, mut pieces: tonic::Streaming<P>) -> Result<Listed<T>, CallError>
+async fn whole<P, T>(method: &'static str, mut pieces: tonic::Streaming<P>) -> Result<ListPage<T>, CallError>
 where
-    Listed<T>: TryFrom<P, Error = api::Malformed>,
+    ListPage<T>: TryFrom<P, Error = api::FieldError>,
 {
-    let mut listed = Listed { old_since: None, rows: Vec::new() };
+    let mut listed = ListPage { old_since: None, rows: Vec::new() };
     loop {
         let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
         let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(listed) };
-        let Listed { old_since, rows } = Listed::try_from(piece).map_err(CallError::answer(method))?;
+        let ListPage { old_since, rows } = ListPage::try_from(piece).map_err(CallError::answer(method))?;
         listed.old_since = listed.old_since.or(old_since);
         listed.rows.extend(rows);
     }

@@ -7,8 +7,8 @@ use keys::activation::Proof;
 use prost::Message as _;
 use zeroize::Zeroizing;
 
-use crate::malformed::fixed;
-use crate::{Malformed, Problem, wire};
+use crate::field_error::fixed;
+use crate::{FieldError, Problem, wire};
 
 /// A config, and what shows that whoever hands it in knows the code on the machine's screen.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub struct HandedIn {
 /// Reads a blank machine's proof.
 ///
 /// # Errors
-/// [`Malformed`] when it is not as long as one.
-pub fn proof_of_code(answer: &wire::ProveCodeResponse) -> Result<Proof, Malformed> {
+/// [`FieldError`] when it is not as long as one.
+pub fn proof_of_code(answer: &wire::ProveCodeResponse) -> Result<Proof, FieldError> {
     fixed("proof", &answer.proof)
 }
 
@@ -49,15 +49,15 @@ impl fmt::Debug for wire::ActivateRequest {
 /// Reads what somebody hands in from its bytes.
 ///
 /// # Errors
-/// [`Malformed`] names the field; bytes that are no message at all are one without a config.
-pub fn decode_handed_in(bytes: &[u8]) -> Result<HandedIn, Malformed> {
-    wire::ActivateRequest::decode(bytes).map_err(|_| Malformed::new("config", Problem::Missing))?.try_into()
+/// [`FieldError`] names the field; bytes that are no message at all are one without a config.
+pub fn decode_handed_in(bytes: &[u8]) -> Result<HandedIn, FieldError> {
+    wire::ActivateRequest::decode(bytes).map_err(|_| FieldError::new("config", Problem::Missing))?.try_into()
 }
 
 impl TryFrom<wire::ActivateRequest> for HandedIn {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::ActivateRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::ActivateRequest) -> Result<Self, FieldError> {
         let config = Zeroizing::new(request.config);
         Ok(Self { proof: fixed("proof", &request.proof)?, config })
     }
@@ -73,9 +73,9 @@ mod tests {
         let mut request = wire::ActivateRequest::from(sent.clone());
         assert_eq!(HandedIn::try_from(request.clone()), Ok(sent));
         request.proof.pop();
-        let short = Malformed::new("proof", Problem::Length { expected: 32, found: 31 });
+        let short = FieldError::new("proof", Problem::Length { expected: 32, found: 31 });
         assert_eq!(HandedIn::try_from(request), Err(short));
-        assert_eq!(decode_handed_in(&[0xff]), Err(Malformed::new("config", Problem::Missing)));
+        assert_eq!(decode_handed_in(&[0xff]), Err(FieldError::new("config", Problem::Missing)));
         let answer = |length| proof_of_code(&wire::ProveCodeResponse { proof: vec![7; length] });
         assert_eq!((answer(32), answer(0).is_err()), (Ok([7; 32]), true));
     }

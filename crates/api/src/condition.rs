@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::malformed::known;
-use crate::{Malformed, UnixMillis, wire};
+use crate::field_error::known;
+use crate::{FieldError, UnixMillis, wire};
 
 /// The conditions a machine of this version reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -105,9 +105,9 @@ impl From<Condition> for wire::Condition {
 }
 
 impl TryFrom<wire::Condition> for Condition {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(condition: wire::Condition) -> Result<Self, Malformed> {
+    fn try_from(condition: wire::Condition) -> Result<Self, FieldError> {
         Ok(Self {
             truth: known("status", condition.status().known())?,
             name: condition.name,
@@ -124,9 +124,9 @@ impl From<Vec<Condition>> for wire::ConditionsResponse {
 }
 
 impl TryFrom<wire::ConditionsResponse> for Vec<Condition> {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::ConditionsResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::ConditionsResponse) -> Result<Self, FieldError> {
         answer.conditions.into_iter().map(Condition::try_from).collect()
     }
 }

@@ -9,8 +9,8 @@ use model::{MachineId, Secret};
 use prost::Message as _;
 use zeroize::Zeroize;
 
-use crate::malformed::fixed;
-use crate::{Malformed, Problem, wire};
+use crate::field_error::fixed;
+use crate::{FieldError, Problem, wire};
 
 impl From<Contribution> for wire::Contribution {
     fn from(given: Contribution) -> Self {
@@ -23,16 +23,16 @@ impl From<Contribution> for wire::Contribution {
 }
 
 impl TryFrom<wire::Contribution> for Contribution {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(wire: wire::Contribution) -> Result<Self, Malformed> {
+    fn try_from(wire: wire::Contribution) -> Result<Self, FieldError> {
         if wire.found.len() > MOST_HOLDERS {
-            return Err(Malformed::new("found", Problem::Range));
+            return Err(FieldError::new("found", Problem::Range));
         }
         let mut seen = Sightings::new();
         for found in &wire.found {
             let endpoints =
-                Endpoint::read_all(&found.endpoints).map_err(|_| Malformed::new("endpoints", Problem::Unusable))?;
+                Endpoint::read_all(&found.endpoints).map_err(|_| FieldError::new("endpoints", Problem::Unusable))?;
             seen.insert(MachineId(fixed("machine_id", &found.machine_id)?), endpoints);
         }
         Ok(Self { epoch: wire.epoch, share: Secret::take(&mut fixed("share", &wire.share)?), seen })
@@ -42,10 +42,10 @@ impl TryFrom<wire::Contribution> for Contribution {
 /// Reads one from its bytes.
 ///
 /// # Errors
-/// [`Malformed`] names the field that cannot be read.
-pub fn decode_contribution(bytes: &[u8]) -> Result<Contribution, Malformed> {
+/// [`FieldError`] names the field that cannot be read.
+pub fn decode_contribution(bytes: &[u8]) -> Result<Contribution, FieldError> {
     let read = wire::Contribution::decode(bytes);
-    read.map_err(|_| Malformed::new("contribution", Problem::Unusable))?.try_into()
+    read.map_err(|_| FieldError::new("contribution", Problem::Unusable))?.try_into()
 }
 
 impl fmt::Debug for wire::Contribution {

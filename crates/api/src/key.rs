@@ -6,8 +6,8 @@ use cluster::record::UnixSeconds;
 use model::{ClusterKey, DiskUuid, Level, Secret, Uuid};
 use zeroize::Zeroize;
 
-use crate::malformed::{fixed, known};
-use crate::{Malformed, wire};
+use crate::field_error::{fixed, known};
+use crate::{FieldError, wire};
 
 /// Which key a machine asks for. Who it is, its connection has proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,9 +52,9 @@ impl From<Recovery> for wire::RecoveryRecordResponse {
 }
 
 impl TryFrom<wire::RecoveryRecordResponse> for Recovery {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(response: wire::RecoveryRecordResponse) -> Result<Self, Malformed> {
+    fn try_from(response: wire::RecoveryRecordResponse) -> Result<Self, FieldError> {
         let wire::RecoveryRecordResponse { disk_uuid, key_generation, record } = response;
         let disk = DiskUuid(Uuid(fixed("disk_uuid", &disk_uuid)?));
         Ok(Self { disk, generation: key_generation, record: (!record.is_empty()).then_some(record) })
@@ -83,9 +83,9 @@ impl From<OwnerHalf> for wire::GiveClusterKeyRequest {
 }
 
 impl TryFrom<wire::GiveClusterKeyRequest> for OwnerHalf {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::GiveClusterKeyRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::GiveClusterKeyRequest) -> Result<Self, FieldError> {
         let disk = DiskUuid(Uuid(fixed("disk_uuid", &request.disk_uuid)?));
         let key = ClusterKey(Secret::take(&mut fixed("cluster_key", &request.cluster_key)?));
         Ok(Self { disk, generation: request.key_generation, key })
@@ -115,9 +115,9 @@ impl From<KeyRequest> for wire::ReleaseKeyRequest {
 }
 
 impl TryFrom<wire::ReleaseKeyRequest> for KeyRequest {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::ReleaseKeyRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::ReleaseKeyRequest) -> Result<Self, FieldError> {
         Ok(Self {
             disk: DiskUuid(Uuid(fixed("disk_uuid", &request.disk_uuid)?)),
             generation: request.key_generation,
@@ -135,9 +135,9 @@ impl From<ReleasedKey> for wire::ReleaseKeyResponse {
 }
 
 impl TryFrom<wire::ReleaseKeyResponse> for ReleasedKey {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(mut response: wire::ReleaseKeyResponse) -> Result<Self, Malformed> {
+    fn try_from(mut response: wire::ReleaseKeyResponse) -> Result<Self, FieldError> {
         let key = Secret::take(&mut fixed("cluster_key", &response.cluster_key)?);
         let next = match response.next_cluster_key.as_slice() {
             [] => None,

@@ -23,12 +23,12 @@ pub mod access;
 mod activation;
 mod condition;
 mod contribution;
+mod field_error;
 mod key;
 mod kubeconfig;
 mod leader;
 pub mod limits;
 mod log;
-mod malformed;
 mod not_yet;
 mod open;
 mod owners;
@@ -44,23 +44,24 @@ pub mod wire;
 pub use activation::{HandedIn, decode_handed_in, proof_of_code};
 pub use condition::{Condition, ConditionName, Truth};
 pub use contribution::decode_contribution;
+pub use field_error::{FieldError, Problem};
 pub use key::{KeyRequest, OwnerHalf, Recovery, ReleasedKey};
 pub use kubeconfig::ClientCertificate;
 pub use leader::{by_leader, told_by_leader};
 pub use log::{LogEntry, LogQuery};
-pub use malformed::{Malformed, Problem};
 pub use not_yet::{NOT_YET, not_yet};
 pub use open::{Claim, PublicState};
 pub use owners::ListedOwner;
 pub use records::{
-    EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan, RoleDirection,
+    EtcdMember, ListPage, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan,
+    RoleDirection,
 };
-pub use service::{Exit, Service, ServiceState};
+pub use service::{Service, ServiceExit, ServiceState};
 pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
-pub use vpn::{Announced, HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, decode_word};
+pub use vpn::{HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, Presence, decode_word};
 #[cfg(feature = "faults")]
 pub use wire::{debug_client, debug_server};
 pub use wire::{public_client, public_server, vpn_client, vpn_server};

@@ -2,8 +2,8 @@
 
 use model::{MachineId, MachineState};
 
-use crate::malformed::{fixed, known};
-use crate::{Malformed, wire};
+use crate::field_error::{fixed, known};
+use crate::{FieldError, wire};
 
 /// All that anyone may know about a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,9 +27,9 @@ impl From<PublicState> for wire::GetStateResponse {
 }
 
 impl TryFrom<wire::GetStateResponse> for PublicState {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::GetStateResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::GetStateResponse) -> Result<Self, FieldError> {
         Ok(Self {
             state: known("state", answer.state().known())?,
             nonce: fixed("nonce", &answer.nonce)?,
@@ -63,9 +63,9 @@ impl From<Claim> for wire::ClaimResponse {
 }
 
 impl TryFrom<wire::ClaimResponse> for Claim {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::ClaimResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::ClaimResponse) -> Result<Self, FieldError> {
         Ok(Self {
             machine_id: MachineId(fixed("machine_id", &answer.machine_id)?),
             proof: fixed("proof", &answer.proof)?,
@@ -102,7 +102,7 @@ mod tests {
             assert_eq!(PublicState::try_from(wire::GetStateResponse::from(sent.clone())), Ok(sent));
         }
         let newer = wire::GetStateResponse { version: String::new(), state: 99, nonce: vec![0; 32] };
-        assert_eq!(PublicState::try_from(newer), Err(Malformed::new("state", Problem::Unknown)));
+        assert_eq!(PublicState::try_from(newer), Err(FieldError::new("state", Problem::Unknown)));
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
         let mut answer = wire::ClaimResponse::from(sent.clone());
         assert_eq!(Claim::try_from(answer.clone()), Ok(sent));
         answer.proof.pop();
-        let short = Malformed::new("proof", Problem::Length { expected: 32, found: 31 });
+        let short = FieldError::new("proof", Problem::Length { expected: 32, found: 31 });
         assert_eq!(Claim::try_from(answer), Err(short));
         assert_eq!(short.to_string(), "field `proof` has 31 bytes instead of 32");
     }

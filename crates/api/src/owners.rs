@@ -1,31 +1,31 @@
 //! Requests of owners about the cluster's owners: one is added, one is removed, all are listed.
 
-use cluster::record::Owner;
+use cluster::record::OwnerRecord;
 use keys::recovery::RecoveryPubKey;
 use model::OwnerPubKey;
 
-use crate::malformed::fixed;
-use crate::{Listed, Malformed, Problem, UnixMillis, wire};
+use crate::field_error::fixed;
+use crate::{FieldError, ListPage, Problem, UnixMillis, wire};
 
 /// A person who owns the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedOwner {
     /// Keys of the owner.
-    pub owner: Owner,
+    pub owner: OwnerRecord,
     /// Whether the owner's recovery key opens the recovery record of the machine that lists them.
     pub recovers: bool,
 }
 
-impl From<Owner> for wire::AddOwnerRequest {
-    fn from(owner: Owner) -> Self {
+impl From<OwnerRecord> for wire::AddOwnerRequest {
+    fn from(owner: OwnerRecord) -> Self {
         Self { public_key: owner.key.0.to_vec(), recovery_public_key: owner.recovery.bytes().to_vec() }
     }
 }
 
-impl TryFrom<wire::AddOwnerRequest> for Owner {
-    type Error = Malformed;
+impl TryFrom<wire::AddOwnerRequest> for OwnerRecord {
+    type Error = FieldError;
 
-    fn try_from(request: wire::AddOwnerRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::AddOwnerRequest) -> Result<Self, FieldError> {
         owner(&request.public_key, &request.recovery_public_key)
     }
 }
@@ -37,15 +37,15 @@ impl From<OwnerPubKey> for wire::RemoveOwnerRequest {
 }
 
 impl TryFrom<wire::RemoveOwnerRequest> for OwnerPubKey {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::RemoveOwnerRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::RemoveOwnerRequest) -> Result<Self, FieldError> {
         fixed("public_key", &request.public_key).map(Self)
     }
 }
 
-impl From<Listed<ListedOwner>> for wire::ListOwnersResponse {
-    fn from(listed: Listed<ListedOwner>) -> Self {
+impl From<ListPage<ListedOwner>> for wire::ListOwnersResponse {
+    fn from(listed: ListPage<ListedOwner>) -> Self {
         let row = |ListedOwner { owner, recovers }: ListedOwner| wire::ClusterOwner {
             public_key: owner.key.0.to_vec(),
             recovery_public_key: owner.recovery.bytes().to_vec(),
@@ -56,10 +56,10 @@ impl From<Listed<ListedOwner>> for wire::ListOwnersResponse {
     }
 }
 
-impl TryFrom<wire::ListOwnersResponse> for Listed<ListedOwner> {
-    type Error = Malformed;
+impl TryFrom<wire::ListOwnersResponse> for ListPage<ListedOwner> {
+    type Error = FieldError;
 
-    fn try_from(listed: wire::ListOwnersResponse) -> Result<Self, Malformed> {
+    fn try_from(listed: wire::ListOwnersResponse) -> Result<Self, FieldError> {
         let row = |row: wire::ClusterOwner| {
             let recovers = row.recovers;
             Ok(ListedOwner { owner: owner(&row.public_key, &row.recovery_public_key)?, recovers })
@@ -70,11 +70,11 @@ impl TryFrom<wire::ListOwnersResponse> for Listed<ListedOwner> {
 }
 
 /// An owner, to whose recovery key something can be sealed.
-fn owner(key: &[u8], recovery: &[u8]) -> Result<Owner, Malformed> {
+fn owner(key: &[u8], recovery: &[u8]) -> Result<OwnerRecord, FieldError> {
     let recovery = RecoveryPubKey::new(fixed("recovery_public_key", recovery)?);
-    Ok(Owner {
+    Ok(OwnerRecord {
         key: OwnerPubKey(fixed("public_key", key)?),
-        recovery: recovery.map_err(|_| Malformed::new("recovery_public_key", Problem::Unusable))?,
+        recovery: recovery.map_err(|_| FieldError::new("recovery_public_key", Problem::Unusable))?,
     })
 }
 
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(wire::RemoveOwnerRequest::from(owner.key).try_into(), Ok(owner.key));
         let row = |recovers| ListedOwner { owner: owner.clone(), recovers };
         for old_since in [None, Some(UnixMillis(7))] {
-            let listed = Listed { old_since, rows: vec![row(true), row(false)] };
+            let listed = ListPage { old_since, rows: vec![row(true), row(false)] };
             assert_eq!(wire::ListOwnersResponse::from(listed.clone()).try_into(), Ok(listed));
         }
     }
@@ -100,7 +100,7 @@ mod tests {
         let refused = |edit: fn(&mut wire::AddOwnerRequest)| {
             let mut request = request.clone();
             edit(&mut request);
-            Owner::try_from(request).map_err(|malformed| malformed.to_string())
+            OwnerRecord::try_from(request).map_err(|malformed| malformed.to_string())
         };
         for (edit, message) in [
             (

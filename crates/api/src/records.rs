@@ -6,18 +6,18 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cluster::members::{Members, Voter};
-use cluster::record::{Generations, Machine, Revoked, Standing, TicketRecord, UnixSeconds};
-use cluster::request::{Asks, Leaving, Offer};
+use cluster::record::{Generations, MachineRecord, Revocation, Standing, TicketRecord, UnixSeconds};
+use cluster::request::{Asks, Offer, Removal};
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole, MachineId, MachinePubKey, NodeName, TicketId, TicketPubKey};
 
-use crate::malformed::{fixed, known, present};
+use crate::field_error::{fixed, known, present};
 use crate::wire::change_machine_request::Change;
-use crate::{Malformed, Problem, UnixMillis, wire};
+use crate::{FieldError, Problem, UnixMillis, wire};
 
 /// A piece of a list, and since when it may be old.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed<T> {
+pub struct ListPage<T> {
     /// None while the coordinator sees every change.
     pub old_since: Option<UnixMillis>,
     /// The piece.
@@ -102,8 +102,8 @@ impl MachineChange {
         match self {
             Self::Role(role, direction) => (Change::Role((role, direction).into()), direction.asks(machine, role)),
             Self::Drain => (verb(wire::MachineVerb::Drain), Asks::Drain(machine)),
-            Self::Remove => (verb(wire::MachineVerb::Remove), Asks::Remove(machine, Leaving::Drained)),
-            Self::RemoveLost => (verb(wire::MachineVerb::RemoveLost), Asks::Remove(machine, Leaving::Lost)),
+            Self::Remove => (verb(wire::MachineVerb::Remove), Asks::Remove(machine, Removal::Drained)),
+            Self::RemoveLost => (verb(wire::MachineVerb::RemoveLost), Asks::Remove(machine, Removal::Lost)),
             Self::RotateKey => (verb(wire::MachineVerb::RotateKey), Asks::RotateKey(machine)),
         }
     }
@@ -140,9 +140,9 @@ impl From<(AnyRole, RoleDirection)> for wire::RoleChange {
 }
 
 impl TryFrom<wire::RoleChange> for MachineChange {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(change: wire::RoleChange) -> Result<Self, Malformed> {
+    fn try_from(change: wire::RoleChange) -> Result<Self, FieldError> {
         let role = match change.role() {
             wire::Role::Unspecified => None,
             wire::Role::Coordinator => Some(AnyRole::Coordinator),
@@ -165,9 +165,9 @@ impl From<(MachineId, MachineChange)> for wire::ChangeMachineRequest {
 }
 
 impl TryFrom<wire::ChangeMachineRequest> for (MachineId, MachineChange) {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::ChangeMachineRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::ChangeMachineRequest) -> Result<Self, FieldError> {
         let machine = MachineId(fixed("machine_id", &request.machine_id)?);
         let change = match present("change", request.change)? {
             Change::Role(change) => change.try_into()?,
@@ -235,7 +235,7 @@ pub struct ListedTicket {
     /// When it was issued.
     pub issued_at: UnixSeconds,
     /// Whether it was taken back.
-    pub revoked: Revoked,
+    pub revoked: Revocation,
 }
 
 /// A ticket that was issued.
@@ -251,7 +251,7 @@ impl ListedMachine {
     /// As a record has it; `late` are those that have not acknowledged the newest epoch.
     #[must_use]
     pub fn of(
-        machine: &Machine,
+        machine: &MachineRecord,
         (members, late): (&Members, &BTreeSet<MachineId>),
         last_seen: Option<UnixMillis>,
     ) -> Self {
@@ -321,9 +321,9 @@ impl From<ListedMachine> for wire::ClusterMachine {
 }
 
 impl TryFrom<wire::ClusterMachine> for ListedMachine {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(machine: wire::ClusterMachine) -> Result<Self, Malformed> {
+    fn try_from(machine: wire::ClusterMachine) -> Result<Self, FieldError> {
         Ok(Self {
             id: MachineId(fixed("machine_id", &machine.machine_id)?),
             role: known("role", machine.role().known())?,
@@ -359,8 +359,8 @@ impl From<ListedTicket> for wire::ClusterTicket {
             node_name: ticket.node_name,
             issued_at_unix_s: ticket.issued_at.0,
             revoked_at_unix_s: match ticket.revoked {
-                Revoked::No => None,
-                Revoked::At(at) => Some(at.0),
+                Revocation::No => None,
+                Revocation::At(at) => Some(at.0),
             },
             machine_public_key: ticket.machine.map(|key| key.0.to_vec()),
         }
@@ -368,9 +368,9 @@ impl From<ListedTicket> for wire::ClusterTicket {
 }
 
 impl TryFrom<wire::ClusterTicket> for ListedTicket {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(ticket: wire::ClusterTicket) -> Result<Self, Malformed> {
+    fn try_from(ticket: wire::ClusterTicket) -> Result<Self, FieldError> {
         Ok(Self {
             id: TicketId(fixed("ticket_id", &ticket.ticket_id)?),
             uses: ticket.uses,
@@ -381,45 +381,45 @@ impl TryFrom<wire::ClusterTicket> for ListedTicket {
             machine: machine_key(ticket.machine_public_key.as_deref())?,
             node_name: ticket.node_name,
             issued_at: UnixSeconds(ticket.issued_at_unix_s),
-            revoked: ticket.revoked_at_unix_s.map_or(Revoked::No, |at| Revoked::At(UnixSeconds(at))),
+            revoked: ticket.revoked_at_unix_s.map_or(Revocation::No, |at| Revocation::At(UnixSeconds(at))),
         })
     }
 }
 
-impl From<Listed<ListedMachine>> for wire::ListMachinesResponse {
-    fn from(listed: Listed<ListedMachine>) -> Self {
+impl From<ListPage<ListedMachine>> for wire::ListMachinesResponse {
+    fn from(listed: ListPage<ListedMachine>) -> Self {
         let old_since_unix_ms = listed.old_since.map(|at| at.0);
         Self { old_since_unix_ms, machines: listed.rows.into_iter().map(Into::into).collect() }
     }
 }
 
-impl TryFrom<wire::ListMachinesResponse> for Listed<ListedMachine> {
-    type Error = Malformed;
+impl TryFrom<wire::ListMachinesResponse> for ListPage<ListedMachine> {
+    type Error = FieldError;
 
-    fn try_from(listed: wire::ListMachinesResponse) -> Result<Self, Malformed> {
+    fn try_from(listed: wire::ListMachinesResponse) -> Result<Self, FieldError> {
         let rows = listed.machines.into_iter().map(ListedMachine::try_from).collect::<Result<_, _>>()?;
         Ok(Self { old_since: listed.old_since_unix_ms.map(UnixMillis), rows })
     }
 }
 
-impl From<Listed<ListedTicket>> for wire::ListTicketsResponse {
-    fn from(listed: Listed<ListedTicket>) -> Self {
+impl From<ListPage<ListedTicket>> for wire::ListTicketsResponse {
+    fn from(listed: ListPage<ListedTicket>) -> Self {
         let old_since_unix_ms = listed.old_since.map(|at| at.0);
         Self { old_since_unix_ms, tickets: listed.rows.into_iter().map(Into::into).collect() }
     }
 }
 
-impl TryFrom<wire::ListTicketsResponse> for Listed<ListedTicket> {
-    type Error = Malformed;
+impl TryFrom<wire::ListTicketsResponse> for ListPage<ListedTicket> {
+    type Error = FieldError;
 
-    fn try_from(listed: wire::ListTicketsResponse) -> Result<Self, Malformed> {
+    fn try_from(listed: wire::ListTicketsResponse) -> Result<Self, FieldError> {
         let rows = listed.tickets.into_iter().map(ListedTicket::try_from).collect::<Result<_, _>>()?;
         Ok(Self { old_since: listed.old_since_unix_ms.map(UnixMillis), rows })
     }
 }
 
 /// The machine that a ticket names, if it names one.
-fn machine_key(bytes: Option<&[u8]>) -> Result<Option<MachinePubKey>, Malformed> {
+fn machine_key(bytes: Option<&[u8]>) -> Result<Option<MachinePubKey>, FieldError> {
     Ok(bytes.map(|key| fixed("machine_public_key", key)).transpose()?.map(MachinePubKey))
 }
 
@@ -438,10 +438,10 @@ impl From<Offer> for wire::IssueTicketRequest {
 }
 
 impl TryFrom<wire::IssueTicketRequest> for Offer {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::IssueTicketRequest) -> Result<Self, Malformed> {
-        let name = |text: &str| NodeName::chosen(text).map_err(|_| Malformed::new("node_name", Problem::Unusable));
+    fn try_from(request: wire::IssueTicketRequest) -> Result<Self, FieldError> {
+        let name = |text: &str| NodeName::chosen(text).map_err(|_| FieldError::new("node_name", Problem::Unusable));
         Ok(Self {
             key: TicketPubKey(fixed("public_key", &request.public_key)?),
             uses: request.uses,
@@ -461,9 +461,9 @@ impl From<NewTicket> for wire::IssueTicketResponse {
 }
 
 impl TryFrom<wire::IssueTicketResponse> for NewTicket {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::IssueTicketResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::IssueTicketResponse) -> Result<Self, FieldError> {
         Ok(Self { id: TicketId(fixed("ticket_id", &answer.ticket_id)?), coordinators: answer.coordinator_endpoints })
     }
 }
@@ -475,9 +475,9 @@ impl From<TicketId> for wire::RevokeTicketRequest {
 }
 
 impl TryFrom<wire::RevokeTicketRequest> for TicketId {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::RevokeTicketRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::RevokeTicketRequest) -> Result<Self, FieldError> {
         fixed("ticket_id", &request.ticket_id).map(Self)
     }
 }
@@ -486,7 +486,7 @@ fn numbers(roles: &BTreeSet<KubernetesRole>) -> Vec<i32> {
     roles.iter().map(|role| wire::KubernetesRole::from(*role).into()).collect()
 }
 
-fn roles(numbers: &[i32]) -> Result<BTreeSet<KubernetesRole>, Malformed> {
+fn roles(numbers: &[i32]) -> Result<BTreeSet<KubernetesRole>, FieldError> {
     let role = |number: &i32| wire::KubernetesRole::try_from(*number).ok().and_then(wire::KubernetesRole::known);
     numbers.iter().map(|number| known("kubernetes_roles", role(number))).collect()
 }
@@ -515,7 +515,7 @@ mod tests {
         }
     }
 
-    fn ticket(revoked: Revoked, node_name: Option<&str>) -> ListedTicket {
+    fn ticket(revoked: Revocation, node_name: Option<&str>) -> ListedTicket {
         ListedTicket {
             id: TicketId([2; 16]),
             uses: 3,
@@ -534,7 +534,7 @@ mod tests {
     fn lists_cross_the_wire() {
         let seen = [None, Some(UnixMillis(7))];
         for (standing, last_seen) in Standing::ALL.into_iter().zip(seen.into_iter().cycle()) {
-            let listed = Listed { old_since: last_seen, rows: vec![machine(standing, last_seen)] };
+            let listed = ListPage { old_since: last_seen, rows: vec![machine(standing, last_seen)] };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }
         for (etcd, silent, generations) in [
@@ -544,11 +544,11 @@ mod tests {
             (Some(EtcdMember::Learner), false, Generations::One(1)),
         ] {
             let rows = vec![ListedMachine { etcd, silent, generations, ..machine(Standing::Member, None) }];
-            let listed = Listed { old_since: None, rows };
+            let listed = ListPage { old_since: None, rows };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }
-        let rows = vec![ticket(Revoked::No, Some("one")), ticket(Revoked::At(UnixSeconds(9)), None)];
-        let listed = Listed { old_since: None, rows };
+        let rows = vec![ticket(Revocation::No, Some("one")), ticket(Revocation::At(UnixSeconds(9)), None)];
+        let listed = ListPage { old_since: None, rows };
         assert_eq!(wire::ListTicketsResponse::from(listed.clone()).try_into(), Ok(listed));
     }
 
@@ -563,8 +563,8 @@ mod tests {
         });
         let verbs = [
             (MachineChange::Drain, Asks::Drain(id)),
-            (MachineChange::Remove, Asks::Remove(id, Leaving::Drained)),
-            (MachineChange::RemoveLost, Asks::Remove(id, Leaving::Lost)),
+            (MachineChange::Remove, Asks::Remove(id, Removal::Drained)),
+            (MachineChange::RemoveLost, Asks::Remove(id, Removal::Lost)),
             (MachineChange::RotateKey, Asks::RotateKey(id)),
         ];
         for (change, asks) in of_roles.chain(verbs) {

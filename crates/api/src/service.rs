@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::malformed::{known, present};
-use crate::{Malformed, Problem, UnixMillis, wire};
+use crate::field_error::{known, present};
+use crate::{FieldError, Problem, UnixMillis, wire};
 
 /// Where a service is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +40,7 @@ impl fmt::Display for ServiceState {
 
 /// How a service ended last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Exit {
+pub enum ServiceExit {
     /// The process's exit code.
     Code(u8),
     /// The signal that killed it.
@@ -51,7 +51,7 @@ pub enum Exit {
     NoRun(String),
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ServiceExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "code {code}"),
@@ -78,26 +78,26 @@ pub struct Service {
     /// Memory of its control group, in bytes.
     pub memory: Option<u64>,
     /// None before the first exit.
-    pub last_exit: Option<Exit>,
+    pub last_exit: Option<ServiceExit>,
 }
 
-impl From<Exit> for wire::Exit {
-    fn from(exit: Exit) -> Self {
+impl From<ServiceExit> for wire::Exit {
+    fn from(exit: ServiceExit) -> Self {
         let how = match exit {
-            Exit::Code(code) => wire::exit::How::Code(code.into()),
-            Exit::Signal(signal) => wire::exit::How::Signal(signal.into()),
-            Exit::Panic(message) => wire::exit::How::Panic(message),
-            Exit::NoRun(reason) => wire::exit::How::NoRun(reason),
+            ServiceExit::Code(code) => wire::exit::How::Code(code.into()),
+            ServiceExit::Signal(signal) => wire::exit::How::Signal(signal.into()),
+            ServiceExit::Panic(message) => wire::exit::How::Panic(message),
+            ServiceExit::NoRun(reason) => wire::exit::How::NoRun(reason),
         };
         Self { how: Some(how) }
     }
 }
 
-impl TryFrom<wire::Exit> for Exit {
-    type Error = Malformed;
+impl TryFrom<wire::Exit> for ServiceExit {
+    type Error = FieldError;
 
-    fn try_from(exit: wire::Exit) -> Result<Self, Malformed> {
-        let byte = |field, value: u32| u8::try_from(value).map_err(|_| Malformed::new(field, Problem::Range));
+    fn try_from(exit: wire::Exit) -> Result<Self, FieldError> {
+        let byte = |field, value: u32| u8::try_from(value).map_err(|_| FieldError::new(field, Problem::Range));
         match present("how", exit.how)? {
             wire::exit::How::Code(code) => byte("code", code).map(Self::Code),
             wire::exit::How::Signal(signal) => byte("signal", signal).map(Self::Signal),
@@ -122,9 +122,9 @@ impl From<Service> for wire::Service {
 }
 
 impl TryFrom<wire::Service> for Service {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(service: wire::Service) -> Result<Self, Malformed> {
+    fn try_from(service: wire::Service) -> Result<Self, FieldError> {
         Ok(Self {
             state: known("state", service.state().known())?,
             name: service.name,
@@ -132,7 +132,7 @@ impl TryFrom<wire::Service> for Service {
             restarts: service.restarts,
             pid: service.pid,
             memory: service.memory_bytes,
-            last_exit: service.last_exit.map(Exit::try_from).transpose()?,
+            last_exit: service.last_exit.map(ServiceExit::try_from).transpose()?,
         })
     }
 }
@@ -144,9 +144,9 @@ impl From<Vec<Service>> for wire::ServicesResponse {
 }
 
 impl TryFrom<wire::ServicesResponse> for Vec<Service> {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::ServicesResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::ServicesResponse) -> Result<Self, FieldError> {
         answer.services.into_iter().map(Service::try_from).collect()
     }
 }
@@ -155,7 +155,7 @@ impl TryFrom<wire::ServicesResponse> for Vec<Service> {
 mod tests {
     use super::*;
 
-    fn service(state: ServiceState, last_exit: Option<Exit>) -> Service {
+    fn service(state: ServiceState, last_exit: Option<ServiceExit>) -> Service {
         Service {
             name: "kube.apiserver".to_owned(),
             state,
@@ -181,8 +181,12 @@ mod tests {
         for (state, word) in states {
             assert_eq!(format!("{state:12}|"), format!("{word:12}|"));
         }
-        let exits =
-            [Exit::Code(3), Exit::Signal(9), Exit::Panic("gone".into()), Exit::NoRun("not ready in time".into())];
+        let exits = [
+            ServiceExit::Code(3),
+            ServiceExit::Signal(9),
+            ServiceExit::Panic("gone".into()),
+            ServiceExit::NoRun("not ready in time".into()),
+        ];
         let shown = exits.map(|exit| exit.to_string());
         assert_eq!(shown, ["code 3", "signal 9", "panic: gone", "not ready in time"]);
     }
@@ -191,10 +195,10 @@ mod tests {
     fn services_cross_the_wire_with_every_state_and_exit() {
         let sent = vec![
             service(ServiceState::Waiting, None),
-            service(ServiceState::Starting, Some(Exit::Code(1))),
-            service(ServiceState::Ready, Some(Exit::Signal(9))),
-            service(ServiceState::Stopping, Some(Exit::Panic("gone".to_owned()))),
-            service(ServiceState::BackingOff, Some(Exit::NoRun("not ready in time".to_owned()))),
+            service(ServiceState::Starting, Some(ServiceExit::Code(1))),
+            service(ServiceState::Ready, Some(ServiceExit::Signal(9))),
+            service(ServiceState::Stopping, Some(ServiceExit::Panic("gone".to_owned()))),
+            service(ServiceState::BackingOff, Some(ServiceExit::NoRun("not ready in time".to_owned()))),
             service(ServiceState::BackingOff, None),
             service(ServiceState::Stopped, None),
             service(ServiceState::Failed, None),
@@ -205,8 +209,8 @@ mod tests {
 
     #[test]
     fn an_exit_that_says_nothing_or_too_much_is_malformed() {
-        assert_eq!(Exit::try_from(wire::Exit { how: None }), Err(Malformed::new("how", Problem::Missing)));
+        assert_eq!(ServiceExit::try_from(wire::Exit { how: None }), Err(FieldError::new("how", Problem::Missing)));
         let high = wire::Exit { how: Some(wire::exit::How::Code(256)) };
-        assert_eq!(Exit::try_from(high), Err(Malformed::new("code", Problem::Range)));
+        assert_eq!(ServiceExit::try_from(high), Err(FieldError::new("code", Problem::Range)));
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use model::{BootClass, ClusterId, ClusterRole, ColdStart, Level, MachineId, MachineState, Protection, RootHash};
 
-use crate::malformed::{fixed, known};
-use crate::{Condition, Malformed, Problem, UnixMillis, wire};
+use crate::field_error::{fixed, known};
+use crate::{Condition, FieldError, Problem, UnixMillis, wire};
 
 /// Which root file system the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,8 +53,8 @@ impl LevelInForce {
         }
     }
 
-    fn read(level: Level, tagged_percent: Option<u32>) -> Result<Self, Malformed> {
-        let out_of_range = Malformed::new("tagged_percent", Problem::Range);
+    fn read(level: Level, tagged_percent: Option<u32>) -> Result<Self, FieldError> {
+        let out_of_range = FieldError::new("tagged_percent", Problem::Range);
         match (level, tagged_percent) {
             (Level::Insecure, None) => Ok(Self::Insecure),
             (Level::Encrypted, None) => Ok(Self::Encrypted),
@@ -170,9 +170,9 @@ impl From<MachineStatus> for wire::StatusResponse {
 }
 
 impl TryFrom<wire::StatusResponse> for MachineStatus {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::StatusResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::StatusResponse) -> Result<Self, FieldError> {
         let level = answer.level.map(|_| known("level", answer.level().known())).transpose()?;
         Ok(Self {
             machine_id: MachineId(fixed("machine_id", &answer.machine_id)?),
@@ -263,7 +263,7 @@ mod tests {
         for percent in [100, 101, u32::MAX] {
             let mut answer = wire::StatusResponse::from(status(Some(LevelInForce::Authenticated)));
             answer.tagged_percent = Some(percent);
-            assert_eq!(MachineStatus::try_from(answer), Err(Malformed::new("tagged_percent", Problem::Range)));
+            assert_eq!(MachineStatus::try_from(answer), Err(FieldError::new("tagged_percent", Problem::Range)));
         }
     }
 
@@ -301,6 +301,6 @@ mod tests {
         let mut answer = wire::StatusResponse::from(status(None));
         answer.cluster_id = Some(vec![0; 3]);
         let short = Problem::Length { expected: 16, found: 3 };
-        assert_eq!(MachineStatus::try_from(answer), Err(Malformed::new("cluster_id", short)));
+        assert_eq!(MachineStatus::try_from(answer), Err(FieldError::new("cluster_id", short)));
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::malformed::known;
-use crate::{Malformed, wire};
+use crate::field_error::known;
+use crate::{FieldError, wire};
 
 /// Kind of a milestone, by what reached it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,9 +53,9 @@ impl From<Vec<Milestone>> for wire::TimelineResponse {
 }
 
 impl TryFrom<wire::TimelineResponse> for Vec<Milestone> {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::TimelineResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::TimelineResponse) -> Result<Self, FieldError> {
         let milestones = answer.milestones.into_iter().map(|milestone| {
             Ok(Milestone {
                 kind: known("kind", milestone.kind().known())?,

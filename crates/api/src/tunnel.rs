@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 
 use model::MachineId;
 
-use crate::malformed::{fixed, known, present};
-use crate::{Malformed, wire};
+use crate::field_error::{fixed, known, present};
+use crate::{FieldError, wire};
 
 /// Server that can be reached by way of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,9 +45,9 @@ impl From<TunnelPart> for wire::TunnelRequest {
 }
 
 impl TryFrom<wire::TunnelRequest> for TunnelPart {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(request: wire::TunnelRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::TunnelRequest) -> Result<Self, FieldError> {
         match present("part", request.part)? {
             wire::tunnel_request::Part::Open(target) => {
                 let named = matches!(wire::TunnelTarget::try_from(target), Ok(wire::TunnelTarget::KubernetesApi));
@@ -80,13 +80,13 @@ mod tests {
         }
         for target in [0, 2, -1] {
             let request = wire::TunnelRequest { part: Some(wire::tunnel_request::Part::Open(target)) };
-            assert_eq!(TunnelPart::try_from(request), Err(Malformed::new("open", Problem::Unknown)));
+            assert_eq!(TunnelPart::try_from(request), Err(FieldError::new("open", Problem::Unknown)));
         }
         let short = wire::TunnelRequest { part: Some(wire::tunnel_request::Part::Machine(vec![3; 15])) };
         assert_eq!(TunnelPart::try_from(short).expect_err("15 bytes").field, "machine");
         let long = wire::TunnelRequest { part: Some(wire::tunnel_request::Part::Outside(vec![3; 16])) };
         assert_eq!(TunnelPart::try_from(long).expect_err("16 bytes").field, "outside");
         let empty = wire::TunnelRequest { part: None };
-        assert_eq!(TunnelPart::try_from(empty), Err(Malformed::new("part", Problem::Missing)));
+        assert_eq!(TunnelPart::try_from(empty), Err(FieldError::new("part", Problem::Missing)));
     }
 }

@@ -16,8 +16,8 @@ use model::{Ipv4Prefix, MachineId, VpnPubKey};
 use prost::Message as _;
 use zeroize::Zeroizing;
 
-use crate::malformed::{fixed, present};
-use crate::{Malformed, Problem, wire};
+use crate::field_error::{fixed, present};
+use crate::{FieldError, Problem, wire};
 
 /// Most machines that one answer tells of. A machine that knows nobody is told of all at once, so a cluster larger than
 /// this would tell it nothing.
@@ -27,7 +27,7 @@ pub const MOST_NEWS_BYTES: usize = 4 << 20;
 
 /// Announcement of a machine to its coordinators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announced {
+pub struct Presence {
     /// Release that the machine runs.
     pub release: Release,
     /// Where its WireGuard may be reached.
@@ -45,20 +45,20 @@ pub struct HandedOver {
     pub keys: CoordinatorKeys,
 }
 
-impl From<Announced> for wire::AnnounceRequest {
-    fn from(announced: Announced) -> Self {
-        let Announced { release, endpoints, key_generation, epoch } = announced;
+impl From<Presence> for wire::AnnounceRequest {
+    fn from(announced: Presence) -> Self {
+        let Presence { release, endpoints, key_generation, epoch } = announced;
         Self { release: release.to_string(), endpoints: keys::endpoint::texts(&endpoints), key_generation, epoch }
     }
 }
 
-impl TryFrom<wire::AnnounceRequest> for Announced {
-    type Error = Malformed;
+impl TryFrom<wire::AnnounceRequest> for Presence {
+    type Error = FieldError;
 
-    fn try_from(request: wire::AnnounceRequest) -> Result<Self, Malformed> {
+    fn try_from(request: wire::AnnounceRequest) -> Result<Self, FieldError> {
         let release = Release::read(&request.release);
         Ok(Self {
-            release: release.map_err(|_| Malformed::new("release", Problem::Unusable))?,
+            release: release.map_err(|_| FieldError::new("release", Problem::Unusable))?,
             endpoints: endpoints(&request.endpoints)?,
             key_generation: request.key_generation,
             epoch: request.epoch,
@@ -93,10 +93,10 @@ impl From<wire::PeersRequest> for Option<StateVersion> {
 /// Reads a word of a coordinator from its bytes.
 ///
 /// # Errors
-/// [`Malformed`] names the field that cannot be read.
-pub fn decode_word(bytes: &[u8]) -> Result<Word, Malformed> {
+/// [`FieldError`] names the field that cannot be read.
+pub fn decode_word(bytes: &[u8]) -> Result<Word, FieldError> {
     let read = wire::PeersResponse::decode(bytes);
-    read.map_err(|_| Malformed::new("news", Problem::Unusable))?.try_into()
+    read.map_err(|_| FieldError::new("news", Problem::Unusable))?.try_into()
 }
 
 impl From<HandedOver> for wire::HandOverResponse {
@@ -106,11 +106,11 @@ impl From<HandedOver> for wire::HandOverResponse {
 }
 
 impl TryFrom<wire::HandOverResponse> for HandedOver {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::HandOverResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::HandOverResponse) -> Result<Self, FieldError> {
         let bytes = Zeroizing::new(answer.keys);
-        let keys = CoordinatorKeys::decode(&bytes).map_err(|_| Malformed::new("keys", Problem::Unusable))?;
+        let keys = CoordinatorKeys::decode(&bytes).map_err(|_| FieldError::new("keys", Problem::Unusable))?;
         Ok(Self { keys })
     }
 }
@@ -143,14 +143,14 @@ impl From<Word> for wire::PeersResponse {
 }
 
 impl TryFrom<wire::PeersResponse> for Word {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(answer: wire::PeersResponse) -> Result<Self, Malformed> {
+    fn try_from(answer: wire::PeersResponse) -> Result<Self, FieldError> {
         use wire::peers_response::News as Wire;
         let news = match present("news", answer.news)? {
             Wire::Directory(signed) => return Ok(Self::Directory(signed)),
             Wire::Desired(bytes) => {
-                let desired = Desired::decode(&bytes).map_err(|_| Malformed::new("desired", Problem::Unusable))?;
+                let desired = Desired::decode(&bytes).map_err(|_| FieldError::new("desired", Problem::Unusable))?;
                 return Ok(Self::Desired(desired.into()));
             }
             Wire::Unchanged(_) => News::Nothing,
@@ -161,7 +161,7 @@ impl TryFrom<wire::PeersResponse> for Word {
             },
             Wire::Changed(changed) => {
                 let gone = changed.gone.iter().map(|id| Ok((MachineId(fixed("gone", id)?), None)));
-                let gone = gone.collect::<Result<Vec<_>, Malformed>>()?;
+                let gone = gone.collect::<Result<Vec<_>, FieldError>>()?;
                 let there = peers(changed.peers)?.into_iter().map(|(id, peer)| (id, Some(peer)));
                 News::Changed {
                     since: present("since", changed.since)?.into(),
@@ -174,20 +174,20 @@ impl TryFrom<wire::PeersResponse> for Word {
     }
 }
 
-fn peers(peers: Vec<wire::ClusterPeer>) -> Result<Vec<(MachineId, Peer)>, Malformed> {
+fn peers(peers: Vec<wire::ClusterPeer>) -> Result<Vec<(MachineId, Peer)>, FieldError> {
     let read = |peer| Peer::try_from(peer).map(|peer| (peer.machine, peer));
     peers.into_iter().map(read).collect()
 }
 
 /// A machine that is told of twice would be what was said last of it, or first.
-fn each_once<T>(field: &'static str, told: Vec<(MachineId, T)>) -> Result<BTreeMap<MachineId, T>, Malformed> {
+fn each_once<T>(field: &'static str, told: Vec<(MachineId, T)>) -> Result<BTreeMap<MachineId, T>, FieldError> {
     let count = told.len();
     let map: BTreeMap<_, _> = told.into_iter().collect();
-    if map.len() == count && count <= MOST_NEWS_PEERS { Ok(map) } else { Err(Malformed::new(field, Problem::Range)) }
+    if map.len() == count && count <= MOST_NEWS_PEERS { Ok(map) } else { Err(FieldError::new(field, Problem::Range)) }
 }
 
-fn endpoints(texts: &[String]) -> Result<Vec<Endpoint>, Malformed> {
-    Endpoint::read_all(texts).map_err(|_| Malformed::new("endpoints", Problem::Unusable))
+fn endpoints(texts: &[String]) -> Result<Vec<Endpoint>, FieldError> {
+    Endpoint::read_all(texts).map_err(|_| FieldError::new("endpoints", Problem::Unusable))
 }
 
 impl From<Peer> for wire::ClusterPeer {
@@ -204,10 +204,10 @@ impl From<Peer> for wire::ClusterPeer {
 }
 
 impl TryFrom<wire::ClusterPeer> for Peer {
-    type Error = Malformed;
+    type Error = FieldError;
 
-    fn try_from(peer: wire::ClusterPeer) -> Result<Self, Malformed> {
-        let unusable = |field| Malformed::new(field, Problem::Unusable);
+    fn try_from(peer: wire::ClusterPeer) -> Result<Self, FieldError> {
+        let unusable = |field| FieldError::new(field, Problem::Unusable);
         let vpn_key = fixed("vpn_public_key", &peer.vpn_public_key)?;
         if !is_usable_x25519(&vpn_key) {
             return Err(unusable("vpn_public_key"));
@@ -230,8 +230,8 @@ impl TryFrom<wire::ClusterPeer> for Peer {
 
 #[cfg(test)]
 mod tests {
-    use cluster::desired::{EtcdPart, Shares};
-    use cluster::record::{Owner, Standing};
+    use cluster::desired::{DesiredShares, EtcdPart};
+    use cluster::record::{OwnerRecord, Standing};
     use keys::coordinator::AuthorityKeys;
     use keys::recovery::RecoveryPubKey;
     use model::{
@@ -266,7 +266,8 @@ mod tests {
     }
 
     fn desired() -> Box<Desired> {
-        let owner = Owner { key: OwnerPubKey([3; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [4; 32])) };
+        let owner =
+            OwnerRecord { key: OwnerPubKey([3; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [4; 32])) };
         let assignment = Assignment::new(Ipv4Addr::new(10, 118, 0, 1), ClusterRole::Node, [].into(), None);
         Box::new(Desired {
             at: Some(NEW),
@@ -276,7 +277,7 @@ mod tests {
             prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },
             coordinators: BTreeMap::new(),
             etcd: EtcdPart::Out,
-            shares: Shares::default(),
+            shares: DesiredShares::default(),
             owners: vec![owner],
             level: Level::Encrypted,
             cold_start: ColdStart::Automatic,
@@ -323,10 +324,10 @@ mod tests {
     #[test]
     fn an_announcement_crosses_the_wire_and_is_read_with_care() {
         let (endpoints, epoch) = (peer(1).endpoints, Some(4));
-        let said = Announced { release: Release(0, 3, 1), endpoints, key_generation: 7, epoch };
+        let said = Presence { release: Release(0, 3, 1), endpoints, key_generation: 7, epoch };
         let good = wire::AnnounceRequest::from(said.clone());
-        assert_eq!(Announced::try_from(good.clone()), Ok(said));
-        let refused = |request: wire::AnnounceRequest| Announced::try_from(request).expect_err("malformed").field;
+        assert_eq!(Presence::try_from(good.clone()), Ok(said));
+        let refused = |request: wire::AnnounceRequest| Presence::try_from(request).expect_err("malformed").field;
         assert_eq!(refused(wire::AnnounceRequest { release: "3".into(), ..good.clone() }), "release");
         let many = vec![String::from("192.0.2.1:7838"); 9];
         assert_eq!(refused(wire::AnnounceRequest { endpoints: many, ..good }), "endpoints");

@@ -11,7 +11,7 @@ use cluster::View;
 use cluster::desired::Desired;
 use cluster::key::Key;
 use cluster::members::{Look, Members, Voter};
-use cluster::record::{Endpoints, Machine};
+use cluster::record::{Endpoints, MachineRecord};
 use cluster::state::{Change, KeyValue};
 use model::{ClusterRole, MachineId, NodeName, VPN_PREFIX};
 use rustix::time::{ClockId, clock_gettime};
@@ -68,9 +68,9 @@ fn millis(time: Duration) -> f64 {
 }
 
 /// Machine `n`, which was heard `moves` times at another place.
-fn machine(n: u16, moves: u16) -> Machine {
+fn machine(n: u16, moves: u16) -> MachineRecord {
     let role = if n <= COORDINATORS { ClusterRole::Coordinator } else { ClusterRole::Node };
-    Machine {
+    MachineRecord {
         key: cast::machine_key(n),
         name: NodeName::derived(cast::id(n)),
         role,
@@ -84,7 +84,7 @@ fn machine(n: u16, moves: u16) -> Machine {
     }
 }
 
-fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
+fn put(machine: &MachineRecord, mod_revision: u64) -> KeyValue {
     KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
 }
 

@@ -14,27 +14,27 @@ use std::fmt;
 
 use model::{MachineId, OwnerPubKey};
 
-use crate::denied::Denied;
+use crate::denial::Denial;
 use crate::key::{AuditId, Key};
-use crate::record::{AuditLine, Changes, Cluster, HolderRecord, Machine, Standing, UnixSeconds, is_below};
-use crate::request::{Asks, Creation, Request};
+use crate::record::{AuditLine, ChangeCount, Cluster, HolderRecord, MachineRecord, Standing, UnixSeconds, is_below};
+use crate::request::{Asks, FirstRecords, Request};
 use crate::state::State;
-use crate::txn::{Compare, Condition, Granted, Txn};
+use crate::txn::{Compare, Grant, KeyCondition, Txn};
 
 /// Decides a request.
 ///
 /// # Errors
-/// [`Denied`] names the reason; nothing is to be changed then.
-pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn, Denied> {
+/// [`Denial`] names the reason; nothing is to be changed then.
+pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn, Denial> {
     if let Request::Create(creation) = request {
         return create(state, creation, now);
     }
     let ground = Ground::of(state, now)?;
     match request {
-        Request::Create(_) => Err(Denied::ClusterExists), // decided above
+        Request::Create(_) => Err(Denial::ClusterExists), // decided above
         Request::Owner { by, asks } => {
             if !ground.cluster.is_owned_by(by) {
-                return Err(Denied::UnknownOwner);
+                return Err(Denial::UnknownOwner);
             }
             asked(&ground, *by, asks)
         }
@@ -51,7 +51,7 @@ pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn,
     }
 }
 
-fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denied> {
+fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denial> {
     match asks {
         Asks::IssueTicket(offer) => tickets::issue(ground, by, offer),
         Asks::RevokeTicket(id) => tickets::revoke(ground, by, id),
@@ -70,40 +70,40 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denie
 struct Ground<'a> {
     state: &'a State,
     cluster: &'a Cluster,
-    changes: Changes,
+    changes: ChangeCount,
     now: UnixSeconds,
 }
 
 impl<'a> Ground<'a> {
-    fn of(state: &'a State, now: UnixSeconds) -> Result<Self, Denied> {
-        let cluster = state.cluster().ok_or(Denied::NoCluster)?;
-        let (changes, _) = state.version().ok_or(Denied::NoCluster)?;
+    fn of(state: &'a State, now: UnixSeconds) -> Result<Self, Denial> {
+        let cluster = state.cluster().ok_or(Denial::NoCluster)?;
+        let (changes, _) = state.version().ok_or(Denial::NoCluster)?;
         Ok(Self { state, cluster, changes, now })
     }
 
-    fn machine(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
-        self.state.machine(id).ok_or(Denied::UnknownMachine)
+    fn machine(&self, id: &MachineId) -> Result<&'a MachineRecord, Denial> {
+        self.state.machine(id).ok_or(Denial::UnknownMachine)
     }
 
     /// A machine that belongs.
-    fn belonging(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
+    fn belonging(&self, id: &MachineId) -> Result<&'a MachineRecord, Denial> {
         let machine = self.machine(id)?;
-        if machine.belongs() { Ok(machine) } else { Err(Denied::MachineRemoved) }
+        if machine.belongs() { Ok(machine) } else { Err(Denial::MachineRemoved) }
     }
 
     /// A machine that is a member, and is to stay one.
-    fn member(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
+    fn member(&self, id: &MachineId) -> Result<&'a MachineRecord, Denial> {
         let machine = self.machine(id)?;
         match machine.standing {
-            Standing::Admitted => Err(Denied::NotMember),
+            Standing::Admitted => Err(Denial::NotMember),
             Standing::Member => Ok(machine),
-            Standing::Draining => Err(Denied::MachineDraining),
-            Standing::Removed => Err(Denied::MachineRemoved),
+            Standing::Draining => Err(Denial::MachineDraining),
+            Standing::Removed => Err(Denial::MachineRemoved),
         }
     }
 
     /// Proves that the state is still this one, and writes nothing.
-    fn unchanged(&self, granted: Granted) -> Txn {
+    fn unchanged(&self, granted: Grant) -> Txn {
         Txn { granted, ..Txn::unchanged(self.state) }
     }
 
@@ -120,8 +120,8 @@ impl<'a> Ground<'a> {
     }
 
     fn draft(&self, id: AuditId, what: &str, whom: &dyn fmt::Display, owner: Option<OwnerPubKey>) -> Draft {
-        let mut draft = Draft(self.unchanged(Granted::Done));
-        draft.put(Key::Version, Changes(self.changes.0 + 1).encode());
+        let mut draft = Draft(self.unchanged(Grant::Done));
+        draft.put(Key::Version, ChangeCount(self.changes.0 + 1).encode());
         let line = AuditLine { what: what.to_owned(), whom: whom.to_string(), owner, time: self.now };
         draft.put(Key::Audit(id), line.encode());
         draft
@@ -134,7 +134,7 @@ struct Draft(Txn);
 impl Draft {
     /// Makes a key that must not exist.
     fn create(&mut self, key: Key, value: Vec<u8>) {
-        self.0.compares.push(Compare { key, condition: Condition::Absent });
+        self.0.compares.push(Compare { key, condition: KeyCondition::Absent });
         self.put(key, value);
     }
 
@@ -148,12 +148,12 @@ impl Draft {
     }
 
     /// Writes a machine's record.
-    fn machine(&mut self, machine: &Machine) {
+    fn machine(&mut self, machine: &MachineRecord) {
         self.put(Key::Machine(machine.id()), machine.encode());
     }
 
     /// All that is a new machine's alone.
-    fn new_machine(&mut self, machine: &Machine) {
+    fn new_machine(&mut self, machine: &MachineRecord) {
         let id = machine.id();
         let holder = HolderRecord(id).encode();
         self.create(Key::Machine(id), machine.encode());
@@ -165,17 +165,17 @@ impl Draft {
         }
     }
 
-    fn grants(mut self, granted: Granted) -> Txn {
+    fn grants(mut self, granted: Grant) -> Txn {
         self.0.granted = granted;
         self.0
     }
 }
 
-fn create(state: &State, creation: &Creation, now: UnixSeconds) -> Result<Txn, Denied> {
+fn create(state: &State, creation: &FirstRecords, now: UnixSeconds) -> Result<Txn, Denial> {
     if state.version().is_some() || state.cluster().is_some() {
-        return Err(Denied::ClusterExists);
+        return Err(Denial::ClusterExists);
     }
-    let Creation { cluster, machine } = creation;
+    let FirstRecords { cluster, machine } = creation;
     let fits = [
         (machine.standing == Standing::Member, "it is no member"),
         (machine.coordinates(), "it is no coordinator"),
@@ -187,14 +187,14 @@ fn create(state: &State, creation: &Creation, now: UnixSeconds) -> Result<Txn, D
         (!is_below(machine.level, cluster.policy.level), "its level is below the cluster's"),
     ];
     if let Some((_, what)) = fits.into_iter().find(|(fits, _)| !fits) {
-        return Err(Denied::BadCreation(what));
+        return Err(Denial::BadCreation(what));
     }
     let mut draft = Draft(Txn::unchanged(state));
-    draft.put(Key::Version, Changes(1).encode());
+    draft.put(Key::Version, ChangeCount(1).encode());
     draft.create(Key::Cluster, cluster.encode());
     draft.new_machine(machine);
     draft.create(Key::ColdStart, cold_start::first(cluster, machine).encode());
     let line = AuditLine { what: "create".to_owned(), whom: machine.id().to_string(), owner: None, time: now };
     draft.put(Key::Audit(AuditId::Changed { change: 1 }), line.encode());
-    Ok(draft.grants(Granted::Done))
+    Ok(draft.grants(Grant::Done))
 }

@@ -9,13 +9,13 @@
 //! A refusal is asked of etcd, too, as a transaction that writes a line of the audit at most: over an old view nobody is told no.
 
 use crate::decide::decide;
-use crate::denied::Denied;
+use crate::denial::Denial;
 use crate::key::{AuditId, Key};
 use crate::record::UnixSeconds;
 use crate::refusal;
 use crate::request::Request;
 use crate::state::State;
-use crate::txn::{Granted, Outcome, Txn};
+use crate::txn::{Grant, Outcome, Txn};
 
 /// How often a request is decided: each time somebody else was first, so something was done. Far more than coordinators
 /// get in each other's way.
@@ -32,14 +32,14 @@ pub struct Decision {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     txn: Txn,
-    answer: Result<Granted, Denied>,
+    answer: Result<Grant, Denial>,
 }
 
 /// How a decision goes on after etcd's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// This is the answer, and etcd knows of it.
-    Answer(Result<Granted, Denied>),
+    Answer(Result<Grant, Denial>),
     /// Somebody was first: propose again over a view of this revision, or a later one.
     Again {
         /// The revision.
@@ -126,7 +126,7 @@ mod tests {
     use crate::fixture::{NOW, OWNER};
     use crate::request::Asks;
     use crate::state::KeyValue;
-    use crate::txn::{Compare, Condition};
+    use crate::txn::{Compare, KeyCondition};
 
     fn revoke() -> Request {
         Request::Owner { by: OWNER, asks: Asks::RevokeTicket(model::TicketId([1; 16])) }
@@ -136,18 +136,18 @@ mod tests {
     fn a_refusal_holds_only_if_nothing_changed() {
         let cluster = crate::fixture::cluster();
         let pair = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: 4 };
-        let version = pair(Key::Version, crate::record::Changes(1).encode());
+        let version = pair(Key::Version, crate::record::ChangeCount(1).encode());
         let state = State::read([version, pair(Key::Cluster, cluster.encode())]).expect("our own");
         let mut decision = Decision::new(revoke());
         let proposal = decision.propose(&state, NOW);
-        let unchanged = Compare { key: Key::Version, condition: Condition::ModifiedIn(4) };
+        let unchanged = Compare { key: Key::Version, condition: KeyCondition::ModifiedIn(4) };
         assert_eq!((&*proposal.txn().compares, proposal.txn().writes()), (&[unchanged][..], false));
         assert_eq!(decision.after(proposal.clone(), Outcome::Differs { version: 6 }), Next::Again { seen: 6 });
-        assert_eq!(decision.after(proposal, Outcome::Committed), Next::Answer(Err(Denied::UnknownTicket)));
+        assert_eq!(decision.after(proposal, Outcome::Committed), Next::Answer(Err(Denial::UnknownTicket)));
         let nothing = Decision::new(revoke()).propose(&State::default(), NOW);
-        let absent = Compare { key: Key::Version, condition: Condition::Absent };
+        let absent = Compare { key: Key::Version, condition: KeyCondition::Absent };
         assert_eq!(nothing.txn().compares, [absent]);
-        assert_eq!(nothing.answer, Err(Denied::NoCluster));
+        assert_eq!(nothing.answer, Err(Denial::NoCluster));
     }
 
     #[test]

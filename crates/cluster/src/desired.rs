@@ -29,11 +29,11 @@ use model::{
 };
 use prost::Message as _;
 
-use crate::epochs::{self, Due, Holding, is_needed};
+use crate::epochs::{self, Due, ShareOrder, is_needed};
 use crate::members::{Look, MOST_COORDINATORS, MOST_LEARNERS};
 use crate::record::{
-    self, BadRecord, EPOCH, EpochWire, Generations, OWNER, Owner, OwnerWire, Standing, known, prefix, read_owners,
-    sized,
+    self, BadRecord, EPOCH, EpochWire, Generations, OWNER, OwnerRecord, OwnerWire, Standing, known, prefix,
+    read_owners, sized,
 };
 use crate::state::{State, StateVersion};
 
@@ -59,13 +59,13 @@ pub struct Desired {
     /// Address ranges that the cluster keeps for itself.
     pub prefixes: Prefixes,
     /// Machines that are to coordinate, at most [`MOST_COORDINATORS`].
-    pub coordinators: BTreeMap<MachineId, Coordinator>,
+    pub coordinators: BTreeMap<MachineId, KnownCoordinator>,
     /// Part of the machine's own etcd among the others.
     pub etcd: EtcdPart,
     /// Shares of the cold-start key that the machine is to hold.
-    pub shares: Shares,
+    pub shares: DesiredShares,
     /// People who own the cluster; one or more, each once.
-    pub owners: Vec<Owner>,
+    pub owners: Vec<OwnerRecord>,
     /// Level below which no machine's may be.
     pub level: Level,
     /// Policy for the time after a total power-off.
@@ -74,7 +74,7 @@ pub struct Desired {
 
 /// A coordinator, as every machine knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Coordinator {
+pub struct KnownCoordinator {
     /// Host name.
     pub name: NodeName,
     /// Address in the VPN.
@@ -101,11 +101,11 @@ pub enum EtcdPart {
 
 /// Shares of the cold-start key that a machine is to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Shares {
+pub struct DesiredShares {
     /// Share of the epoch that stands: see [`epochs::stands`].
-    pub stands: Option<Holding>,
+    pub stands: Option<ShareOrder>,
     /// Share of the next epoch, which the machine has not acknowledged yet: see [`epochs::due`].
-    pub next: Option<Holding>,
+    pub next: Option<ShareOrder>,
 }
 
 /// Why a machine is not told what it is to be.
@@ -168,16 +168,16 @@ impl State {
             prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: SERVICE_PREFIX },
             coordinators: self.coordinators().iter().filter_map(|id| self.coordinator(id)).collect(),
             etcd,
-            shares: Shares { stands: epochs::stands(self, id), next },
+            shares: DesiredShares { stands: epochs::stands(self, id), next },
             owners: cluster.owners.clone(),
             level: cluster.policy.level,
             cold_start: cluster.policy.cold_start,
         })
     }
 
-    fn coordinator(&self, id: &MachineId) -> Option<(MachineId, Coordinator)> {
+    fn coordinator(&self, id: &MachineId) -> Option<(MachineId, KnownCoordinator)> {
         let machine = self.machine(id)?;
-        let coordinator = Coordinator {
+        let coordinator = KnownCoordinator {
             name: machine.name.clone(),
             vpn_ip: machine.vpn_ip,
             votes: self.members().voters.contains_key(id),
@@ -255,7 +255,7 @@ impl Desired {
             members: members.iter().map(member).collect(),
             stands: self.shares.stands.as_ref().map(ShareWire::of),
             next: self.shares.next.as_ref().map(ShareWire::of),
-            owners: self.owners.iter().map(Owner::to_wire).collect(),
+            owners: self.owners.iter().map(OwnerRecord::to_wire).collect(),
             level: numbers::level::number(self.level),
             cold_start: numbers::cold_start::number(self.cold_start),
             look: self.look.map(|Look { revision, applied }| LookWire { revision, applied }),
@@ -285,7 +285,7 @@ impl Desired {
             },
             coordinators: coordinators(&wire.coordinators)?,
             etcd: etcd(wire.etcd, &wire.members)?,
-            shares: Shares {
+            shares: DesiredShares {
                 stands: wire.stands.as_ref().map(ShareWire::read).transpose()?,
                 next: wire.next.as_ref().map(ShareWire::read).transpose()?,
             },
@@ -319,7 +319,7 @@ pub(crate) fn is_host(prefix: Ipv4Prefix, address: Ipv4Addr) -> bool {
     prefix.contains(address) && ![0, last].contains(&(u32::from(address) & last))
 }
 
-fn coordinators(wire: &[CoordinatorWire]) -> Result<BTreeMap<MachineId, Coordinator>, BadRecord> {
+fn coordinators(wire: &[CoordinatorWire]) -> Result<BTreeMap<MachineId, KnownCoordinator>, BadRecord> {
     if wire.len() > MOST_COORDINATORS || !wire.is_sorted_by(|one, next| one.machine_id < next.machine_id) {
         return Err(BadRecord::Contradiction("coordinators are at most seven, each once and in order"));
     }
@@ -340,8 +340,8 @@ fn etcd(part: u32, members: &[MemberWire]) -> Result<EtcdPart, BadRecord> {
 }
 
 impl CoordinatorWire {
-    fn of((id, coordinator): (&MachineId, &Coordinator)) -> Self {
-        let Coordinator { name, vpn_ip, votes, control_plane } = coordinator;
+    fn of((id, coordinator): (&MachineId, &KnownCoordinator)) -> Self {
+        let KnownCoordinator { name, vpn_ip, votes, control_plane } = coordinator;
         Self {
             machine_id: id.0.to_vec(),
             name: name.as_str().to_owned(),
@@ -351,8 +351,8 @@ impl CoordinatorWire {
         }
     }
 
-    fn read(&self) -> Result<(MachineId, Coordinator), BadRecord> {
-        let coordinator = Coordinator {
+    fn read(&self) -> Result<(MachineId, KnownCoordinator), BadRecord> {
+        let coordinator = KnownCoordinator {
             name: NodeName::stored(&self.name)?,
             vpn_ip: self.vpn_ip.into(),
             votes: self.votes,
@@ -363,8 +363,8 @@ impl CoordinatorWire {
 }
 
 impl ShareWire {
-    fn of(holding: &Holding) -> Self {
-        let Holding { epoch, stands, disk, generations } = holding;
+    fn of(holding: &ShareOrder) -> Self {
+        let ShareOrder { epoch, stands, disk, generations } = holding;
         Self {
             epoch: EpochWire::of(epoch),
             stands: *stands,
@@ -374,8 +374,8 @@ impl ShareWire {
         }
     }
 
-    fn read(&self) -> Result<Holding, BadRecord> {
-        Ok(Holding {
+    fn read(&self) -> Result<ShareOrder, BadRecord> {
+        Ok(ShareOrder {
             epoch: self.epoch.read()?,
             stands: self.stands,
             disk: DiskUuid(Uuid(sized("disk UUID", &self.disk_uuid)?)),

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use keys::cold_start::Epoch;
 use model::{ColdStart, DiskUuid, Level, MachineId};
 
-use crate::members::Step;
+use crate::members::MemberStep;
 use crate::record::{ColdStartEpochs, Generations, Policy};
 use crate::state::State;
 
@@ -22,12 +22,12 @@ pub enum Due {
     /// Others are to hold shares than those of the newest epoch: [`Request::BeginEpoch`](crate::Request).
     Begin,
     /// This machine writes its share, and then says so: [`Request::AcknowledgeEpoch`](crate::Request).
-    Hold(Holding),
+    Hold(ShareOrder),
 }
 
 /// A share that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holding {
+pub struct ShareOrder {
     /// Epoch of the share.
     pub epoch: Epoch,
     /// The number of the epoch that stands, whose share is not written over.
@@ -41,7 +41,7 @@ pub struct Holding {
 /// The share of the epoch that stands, which machine `itself` is to have already; none where it holds none. Nor where it has said that
 /// it holds one of the next epoch: the two have a place, and nothing else.
 #[must_use]
-pub fn stands(state: &State, itself: &MachineId) -> Option<Holding> {
+pub fn stands(state: &State, itself: &MachineId) -> Option<ShareOrder> {
     if state.cold_start().next.as_ref().is_some_and(|next| next.acknowledged.contains(itself)) {
         return None;
     }
@@ -53,7 +53,7 @@ pub fn stands(state: &State, itself: &MachineId) -> Option<Holding> {
 /// ESP carries it. `carried` is what that was written for last. None while it is still to be written, and while the machine is to hold
 /// shares of two epochs: the older one is not written over.
 #[must_use]
-pub fn takes(state: &State, itself: &MachineId, carried: Option<&Holding>) -> Option<u32> {
+pub fn takes(state: &State, itself: &MachineId, carried: Option<&ShareOrder>) -> Option<u32> {
     let newest = state.machine(itself)?.generations.newest();
     let epochs = state.cold_start();
     let holds_next = epochs.next.as_ref().is_some_and(|next| next.epoch.holders().contains(itself));
@@ -61,10 +61,10 @@ pub fn takes(state: &State, itself: &MachineId, carried: Option<&Holding>) -> Op
     (carries && !holds_next).then_some(newest)
 }
 
-fn holding(state: &State, itself: &MachineId, epoch: &Epoch) -> Option<Holding> {
+fn holding(state: &State, itself: &MachineId, epoch: &Epoch) -> Option<ShareOrder> {
     let machine = state.machine(itself)?;
     let stands = state.cold_start().current.as_ref().map(Epoch::number);
-    Some(Holding { epoch: epoch.clone(), stands, disk: machine.disk, generations: machine.generations })
+    Some(ShareOrder { epoch: epoch.clone(), stands, disk: machine.disk, generations: machine.generations })
 }
 
 /// Whether there are shares: none under policy `manual`, and nobody needs any at level insecure.
@@ -84,7 +84,7 @@ pub fn electorate(state: &State) -> BTreeSet<MachineId> {
 /// The next change of etcd's members towards who is to coordinate: see [`crate::members::Members::next`]. Who comes to vote holds a
 /// share of the epoch that stands, and of the next one where that has begun: it may stand at any moment.
 #[must_use]
-pub fn step(state: &State) -> Option<Step> {
+pub fn step(state: &State) -> Option<MemberStep> {
     let epochs = state.cold_start();
     let mut holders = epochs.current.as_ref().map(Epoch::holders).cloned().unwrap_or_default();
     if let Some(next) = &epochs.next {

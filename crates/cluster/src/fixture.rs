@@ -10,10 +10,10 @@ use model::{
 };
 
 use crate::record::{
-    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Revoked, Standing, TicketRecord,
-    Times, UnixSeconds,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, Release, Revocation, Standing,
+    TicketRecord, Times, UnixSeconds,
 };
-use crate::redeem::Body;
+use crate::redeem::RedeemBody;
 
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 pub(crate) const OWNER: OwnerPubKey = OwnerPubKey([0x0e; 32]);
@@ -31,8 +31,8 @@ pub(crate) fn cluster() -> Cluster {
     }
 }
 
-pub(crate) fn owner(key: OwnerPubKey) -> Owner {
-    Owner { key, recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
+pub(crate) fn owner(key: OwnerPubKey) -> OwnerRecord {
+    OwnerRecord { key, recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
 }
 
 pub(crate) fn key(n: u8) -> MachinePubKey {
@@ -43,9 +43,9 @@ pub(crate) fn worker() -> BTreeSet<KubernetesRole> {
     [KubernetesRole::Worker].into()
 }
 
-pub(crate) fn machine(n: u8) -> Machine {
+pub(crate) fn machine(n: u8) -> MachineRecord {
     let key = key(n);
-    Machine {
+    MachineRecord {
         key,
         name: NodeName::derived(keys::identity::machine_id(&key.0)),
         role: ClusterRole::Coordinator,
@@ -92,14 +92,14 @@ pub(crate) fn ticket(n: u8) -> TicketRecord {
         node_name: None,
         issued_by: OWNER,
         issued_at: NOW,
-        revoked: Revoked::No,
+        revoked: Revocation::No,
     }
 }
 
 /// Body of the request in which machine `n` redeems ticket `ticket`.
-pub(crate) fn body(ticket: u8, n: u8) -> Body {
+pub(crate) fn body(ticket: u8, n: u8) -> RedeemBody {
     let record = machine(n);
-    Body {
+    RedeemBody {
         ticket: TicketPubKey(ticket_key(ticket).public()),
         owner: OWNER,
         vpn_key: record.vpn_key,

@@ -32,7 +32,7 @@
 
 pub mod decide;
 pub mod decision;
-pub mod denied;
+pub mod denial;
 pub mod desired;
 pub mod directory;
 pub mod epochs;
@@ -52,7 +52,7 @@ pub mod word;
 
 pub use decide::decide;
 pub use decision::Decision;
-pub use denied::Denied;
+pub use denial::Denial;
 pub use request::Request;
 pub use state::State;
 pub use txn::Txn;

@@ -55,7 +55,7 @@ pub enum Learner {
 
 /// A change of etcd's members, one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum MemberStep {
     /// Add this machine, as a learner.
     Add(MachineId),
     /// Let this learner vote.
@@ -119,24 +119,24 @@ impl Members {
     /// The next change towards `wanted` (who is to coordinate), if there is one that loses no quorum. Only `holders` of the
     /// cold-start key may come to vote, where there is one.
     #[must_use]
-    pub fn next(&self, wanted: &BTreeSet<MachineId>, holders: Option<&BTreeSet<MachineId>>) -> Option<Step> {
+    pub fn next(&self, wanted: &BTreeSet<MachineId>, holders: Option<&BTreeSet<MachineId>>) -> Option<MemberStep> {
         if self.live() < quorum(self.voters.len()) {
             return None; // etcd takes no change, and none is to wait for it there
         }
         if let Some(learner) = self.learners.keys().find(|learner| !wanted.contains(*learner)) {
-            return Some(Step::Remove(*learner));
+            return Some(MemberStep::Remove(*learner));
         }
         let leaving = || self.voters.iter().filter(|(id, _)| !wanted.contains(*id));
         let silent_first = leaving().filter(|(_, voter)| **voter == Voter::Silent).chain(leaving());
         if let Some((voter, _)) = silent_first.into_iter().find(|(id, _)| self.survives_without(id)) {
-            return Some(Step::Remove(*voter));
+            return Some(MemberStep::Remove(*voter));
         }
         // A voter that is to go and cannot yet: whoever is ready takes its place first.
         let may_vote = |learner: &&MachineId| holders.is_none_or(|holders| holders.contains(*learner));
         if let Some(learner) = self.candidates(wanted, &self.ready()).iter().find(may_vote)
             && self.survives_one_more()
         {
-            return Some(Step::Promote(*learner));
+            return Some(MemberStep::Promote(*learner));
         }
         if self.learners.len() >= MOST_LEARNERS || self.live() < self.voters.len() {
             return None; // etcd adds nobody while a voter does not answer
@@ -144,7 +144,7 @@ impl Members {
         if self.learners.values().any(|learner| *learner == Learner::Behind) {
             return None; // a member starts only with the very members that there are, and was told them of now
         }
-        wanted.iter().find(|id| !self.has(id)).map(|id| Step::Add(*id))
+        wanted.iter().find(|id| !self.has(id)).map(|id| MemberStep::Add(*id))
     }
 }
 
@@ -175,26 +175,26 @@ mod tests {
         use Learner::{Behind, Ready};
         for (voters, live, learners, wanted, step) in [
             (1, 1, &[][..], 1..=1, None),
-            (1, 1, &[], 1..=2, Some(Step::Add(id(2)))),
+            (1, 1, &[], 1..=2, Some(MemberStep::Add(id(2)))),
             (1, 1, &[Ready], 1..=2, None), // one more than odd stays a learner
-            (1, 1, &[Ready], 1..=3, Some(Step::Add(id(3)))),
+            (1, 1, &[Ready], 1..=3, Some(MemberStep::Add(id(3)))),
             (1, 1, &[Behind], 1..=3, None), // it has not started, and would with one member too few
             (1, 1, &[Ready, Behind], 1..=3, None),
-            (1, 1, &[Ready, Ready], 1..=3, Some(Step::Promote(id(2)))),
-            (2, 2, &[Ready], 1..=3, Some(Step::Promote(id(3)))), // the second of the pair
+            (1, 1, &[Ready, Ready], 1..=3, Some(MemberStep::Promote(id(2)))),
+            (2, 2, &[Ready], 1..=3, Some(MemberStep::Promote(id(3)))), // the second of the pair
             (2, 2, &[Behind], 1..=3, None),
             (2, 1, &[Ready], 1..=3, None), // without quorum
             (3, 3, &[], 1..=3, None),
             (3, 2, &[], 1..=4, None), // a lost voter is removed before its successor is added
-            (3, 2, &[], 1..=2, Some(Step::Remove(id(3)))),
+            (3, 2, &[], 1..=2, Some(MemberStep::Remove(id(3)))),
             (3, 2, &[], 2..=4, None), // the first leaves, and the third is silent: two are left, one answers
-            (3, 3, &[], 2..=4, Some(Step::Remove(id(1)))),
-            (1, 1, &[Ready], 2..=2, Some(Step::Promote(id(2)))), // the last voter's successor first
-            (2, 2, &[], 2..=2, Some(Step::Remove(id(1)))),
+            (3, 3, &[], 2..=4, Some(MemberStep::Remove(id(1)))),
+            (1, 1, &[Ready], 2..=2, Some(MemberStep::Promote(id(2)))), // the last voter's successor first
+            (2, 2, &[], 2..=2, Some(MemberStep::Remove(id(1)))),
             (1, 1, &[Behind], 2..=2, None),
-            (1, 1, &[], 2..=2, Some(Step::Add(id(2)))),
-            (1, 1, &[Ready], 1..=1, Some(Step::Remove(id(2)))),
-            (3, 3, &[Ready, Ready], 1..=6, Some(Step::Promote(id(4)))),
+            (1, 1, &[], 2..=2, Some(MemberStep::Add(id(2)))),
+            (1, 1, &[Ready], 1..=1, Some(MemberStep::Remove(id(2)))),
+            (3, 3, &[Ready, Ready], 1..=6, Some(MemberStep::Promote(id(4)))),
             (3, 2, &[Ready], 2..=4, None), // the first cannot leave yet, and of four that vote two would answer
             (3, 1, &[Ready], 1..=3, None), // without quorum nobody is taken out, either
         ] {
@@ -209,15 +209,15 @@ mod tests {
         use Learner::{Behind, Ready};
         for (voters, learners, wanted, holders, electorate, step) in [
             (1, &[Ready, Ready][..], 1..=3, 1..=1, 1..=3, None),
-            (1, &[Ready, Ready], 1..=3, 1..=3, 1..=3, Some(Step::Promote(id(2)))),
+            (1, &[Ready, Ready], 1..=3, 1..=3, 1..=3, Some(MemberStep::Promote(id(2)))),
             (1, &[Ready, Behind], 1..=3, 1..=3, 1..=3, None), // behind for a moment: the epoch stays
             (1, &[Ready, Behind], 1..=3, 1..=1, 1..=1, None),
             (1, &[Ready], 1..=2, 1..=2, 1..=1, None), // it is to be a pair, and one of them is gone
             (2, &[Ready], 1..=3, 1..=2, 1..=3, None),
-            (2, &[Ready], 1..=3, 1..=3, 1..=3, Some(Step::Promote(id(3)))),
+            (2, &[Ready], 1..=3, 1..=3, 1..=3, Some(MemberStep::Promote(id(3)))),
             (2, &[Ready, Ready], 1..=4, 1..=2, 1..=3, None), // one is enough for an odd number
             (1, &[Ready], 2..=2, 1..=1, 1..=2, None),        // the last voter's successor
-            (1, &[Ready], 2..=2, 1..=2, 1..=2, Some(Step::Promote(id(2)))),
+            (1, &[Ready], 2..=2, 1..=2, 1..=2, Some(MemberStep::Promote(id(2)))),
             (3, &[Ready], 1..=4, 1..=3, 1..=3, None),
             (3, &[], 1..=3, 1..=5, 1..=3, None),
             (3, &[Ready], 2..=4, 1..=3, 1..=4, None), // one of them leaves
@@ -226,7 +226,7 @@ mod tests {
             let case = format!("{voters} voters, {learners:?}, {wanted:?}, {holders:?}");
             assert_eq!(seen.electorate(&wanted, &holders), ids(electorate), "{case}");
             assert_eq!(
-                seen.next(&wanted, Some(&holders)).filter(|step| matches!(step, Step::Promote(_))),
+                seen.next(&wanted, Some(&holders)).filter(|step| matches!(step, MemberStep::Promote(_))),
                 step,
                 "{case}"
             );
@@ -238,7 +238,11 @@ mod tests {
         for silent in [1, 2] {
             let mut five = members(5, 5, &[]);
             five.voters.insert(id(silent), Voter::Silent);
-            assert_eq!(five.next(&ids(3..=5), None), Some(Step::Remove(id(silent))), "and not the one that answers");
+            assert_eq!(
+                five.next(&ids(3..=5), None),
+                Some(MemberStep::Remove(id(silent))),
+                "and not the one that answers"
+            );
         }
         assert!(!members(2, 1, &[]).survives_without(&id(2)), "etcd takes no change while one of two answers");
     }
@@ -261,9 +265,9 @@ mod tests {
                 prop_assert!(steps < 64, "it comes to an end");
                 let Some(step) = seen.next(&wanted, None) else { break };
                 match step {
-                    Step::Add(id) => drop(seen.learners.insert(id, Learner::Ready)),
-                    Step::Remove(id) => drop((seen.voters.remove(&id), seen.learners.remove(&id))),
-                    Step::Promote(id) => {
+                    MemberStep::Add(id) => drop(seen.learners.insert(id, Learner::Ready)),
+                    MemberStep::Remove(id) => drop((seen.voters.remove(&id), seen.learners.remove(&id))),
+                    MemberStep::Promote(id) => {
                         prop_assert!(seen.learners.remove(&id).is_some());
                         seen.voters.insert(id, Voter::Live);
                     }

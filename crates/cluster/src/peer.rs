@@ -13,7 +13,7 @@ use keys::network::{PREFIX, PrefixWire, prefix_to_wire};
 use keys::recovery::is_usable_x25519;
 use model::{Ipv4Prefix, MachineId, VpnPubKey};
 
-use crate::record::{BadRecord, Machine, prefix, sized};
+use crate::record::{BadRecord, MachineRecord, prefix, sized};
 
 /// Another machine of the cluster, as a machine hears of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Peer {
     /// Takes the part of a record that others need, and of its endpoints those that are addresses. What coordinators saw comes
     /// before what the machine says itself.
     #[must_use]
-    pub fn of(machine: &Machine) -> Self {
+    pub fn of(machine: &MachineRecord) -> Self {
         let mut endpoints: Vec<Endpoint> = Vec::new();
         for endpoint in machine.endpoints.observed.iter().chain(&machine.endpoints.reported) {
             let is_new = endpoint.address().is_some() && !endpoints.contains(endpoint);

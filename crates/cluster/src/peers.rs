@@ -105,12 +105,12 @@ pub struct TooManyPeers(pub usize);
 
 /// All that one machine knows of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Known {
+pub struct PeerBook {
     version: Option<StateVersion>,
     peers: BTreeMap<MachineId, Peer>,
 }
 
-impl Known {
+impl PeerBook {
     /// Begins with the peers of the answer that let the machine in, as of `version`. Where these are as many as an answer
     /// names, there may be more; then all that was ever written is news.
     #[must_use]
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::key::Key;
-    use crate::record::{Cluster, Machine, Standing};
+    use crate::record::{Cluster, MachineRecord, Standing};
     use crate::state::{Change, KeyValue};
 
     /// A change that is written in one revision.
@@ -250,7 +250,7 @@ mod tests {
         ]
     }
 
-    fn machine(n: u8, revision: u64) -> Machine {
+    fn machine(n: u8, revision: u64) -> MachineRecord {
         let mut machine = fixture::machine(n);
         let host = revision % 250 + 1;
         let moved = format!("192.0.2.{host}:7838");
@@ -293,7 +293,7 @@ mod tests {
             asks in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..30),
         ) {
             let states = history(&all);
-            let mut known = Known::default();
+            let mut known = PeerBook::default();
             let mut shown = BTreeMap::new();
             let mut under_way = Vec::new();
             for (whom, when) in asks {
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(states[3].machines_since(0).count(), 3, "each once");
 
         // Not about what this machine knows: between the two something may lie.
-        let mut known = Known::default();
+        let mut known = PeerBook::default();
         let gap = states[3].news(version(1));
         assert!(known.take(gap.clone()).is_empty() && known.version().is_none());
         known.take(states[0].news(None));
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn after_a_recovery_all_is_told_and_older_changes_are_ignored() {
         let before = history(&[Written::Moves(1), Written::Moves(2), Written::Moves(3)]);
-        let mut known = Known::default();
+        let mut known = PeerBook::default();
         known.take(before[2].news(None));
         let recovered = Cluster { recoveries: 1, ..fixture::cluster() };
         let mut state = State::default();
@@ -373,15 +373,15 @@ mod tests {
     /// Proves: M2
     #[test]
     fn what_is_kept_is_known_again_and_nothing_else_is_read() {
-        let mut known = Known::default();
+        let mut known = PeerBook::default();
         assert_eq!(known.encode(), Ok(None), "nothing was heard");
         known.take(history(&[Written::Moves(1), Written::Moves(2)])[1].news(None));
         let StoredPeers { bytes, endpoints } = known.encode().expect("few").expect("it was heard");
         assert_eq!(endpoints, MOST_ENDPOINTS);
-        assert_eq!(Known::decode(&bytes), Ok(known.clone()));
+        assert_eq!(PeerBook::decode(&bytes), Ok(known.clone()));
 
         let wire = || KnownWire::decode(bytes.as_slice()).expect("our own");
-        let refused = |bytes: &[u8]| Known::decode(bytes).map(|_| ()).expect_err("refused");
+        let refused = |bytes: &[u8]| PeerBook::decode(bytes).map(|_| ()).expect_err("refused");
         let twice = KnownWire { peers: vec![wire().peers[0].clone(), wire().peers[0].clone()], ..wire() };
         assert_eq!(refused(&twice.encode_to_vec()), BadRecord::Contradiction("each peer is another machine"));
         assert_eq!(refused(&KnownWire { version: 2, ..wire() }.encode_to_vec()), BadRecord::Newer(2));
@@ -405,18 +405,18 @@ mod tests {
                 let endpoints = endpoints.to_vec();
                 (MachineId(id), Peer { machine: MachineId(id), endpoints, ..Peer::of(&fixture::machine(1)) })
             };
-            Known { version: Some(version), peers: (0..count).map(peer).collect() }
+            PeerBook { version: Some(version), peers: (0..count).map(peer).collect() }
         };
         let all = known(2000, &endpoints);
         let kept = all.encode().expect("they have room").expect("heard");
-        assert_eq!((kept.endpoints, Known::decode(&kept.bytes)), (8, Ok(all)));
+        assert_eq!((kept.endpoints, PeerBook::decode(&kept.bytes)), (8, Ok(all)));
         for (count, most) in [(10_000, 1..8), (40_000, 0..1)] {
             let kept = known(count, &endpoints).encode().expect("without all endpoints").expect("heard");
             assert!(most.contains(&kept.endpoints), "{} of each of {count}", kept.endpoints);
-            let read = Known::decode(&kept.bytes).expect("it is read");
+            let read = PeerBook::decode(&kept.bytes).expect("it is read");
             assert_eq!(
                 read,
-                Known {
+                PeerBook {
                     version: Some(StateVersion { revision: 0, ..version }),
                     ..known(count, &endpoints[..kept.endpoints])
                 }
@@ -430,9 +430,9 @@ mod tests {
     fn whoever_is_let_in_hears_of_those_that_its_answer_left_out() {
         let version = StateVersion { recoveries: 1, revision: 9 };
         let peers = |count: u8| (1..=count).map(|n| Peer::of(&fixture::machine(n))).collect::<Vec<_>>();
-        let all = Known::of_answer(version, peers(63));
+        let all = PeerBook::of_answer(version, peers(63));
         assert_eq!((all.version(), all.peers().len()), (Some(version), 63));
-        let some = Known::of_answer(version, peers(64));
+        let some = PeerBook::of_answer(version, peers(64));
         assert_eq!((some.version(), some.peers().len()), (Some(StateVersion { revision: 0, ..version }), 64));
     }
 }

@@ -11,7 +11,7 @@ mod ticket;
 
 use std::fmt;
 
-use formats::strict::{self, Malformed, Message};
+use formats::strict::{self, FormatError, Message};
 use keys::assignment::AssignmentError;
 use keys::cold_start::BadEpoch;
 use keys::endpoint::BadEndpoint;
@@ -20,12 +20,12 @@ use model::{BadNodeName, BadPrefix, MachineId};
 use prost::Message as _;
 
 pub use audit::{AuditLine, MOST_AUDIT_LINES, MOST_AUDIT_LINES_OF_ONE};
-pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
+pub use cluster::{Cluster, MOST_OWNERS, OwnerRecord, Policy};
 pub(crate) use cluster::{OWNER, OwnerWire, read_owners};
 pub use cold_start::{ColdStartEpochs, NextEpoch};
 pub(crate) use cold_start::{EPOCH, EpochWire};
-pub use machine::{Admission, Endpoints, Generations, Machine, Standing, Times};
-pub use ticket::{Revoked, TicketRecord};
+pub use machine::{Admission, Endpoints, Generations, MachineRecord, Standing, Times};
+pub use ticket::{Revocation, TicketRecord};
 
 use crate::role::BadRoles;
 
@@ -75,7 +75,7 @@ pub enum BadRecord {
     TooLarge { found: usize, most: usize },
     /// Not the protobuf that it should be.
     #[error("it is malformed")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A later version.
     #[error("it was written by a newer Cairn (version {0})")]
     Newer(u64),
@@ -148,7 +148,7 @@ pub(crate) fn decode_within<M: prost::Message + Default>(
         Some(newer) if newer > u64::from(VERSION) => return Err(BadRecord::Newer(newer)),
         Some(_) | None => strict::check(bytes, table)?,
     }
-    keys::wiped::decode(bytes).map_err(|_| Malformed::Truncated(table.name).into())
+    keys::wiped::decode(bytes).map_err(|_| FormatError::Truncated(table.name).into())
 }
 
 /// The bytes of a field that has one size.
@@ -181,7 +181,7 @@ pub(crate) fn prefix(field: &'static str, wire: &PrefixWire) -> Result<model::Ip
 
 /// Record of the key [`crate::key::Key::Version`]: how many changes there were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Changes(pub u64);
+pub struct ChangeCount(pub u64);
 
 /// Record of a key of [`crate::key::Key::Disk`], `VpnKey`, `Address` or `Pods`: the machine that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +201,7 @@ formats::strict_message! {
     }
 }
 
-impl Changes {
+impl ChangeCount {
     /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {

@@ -1,5 +1,5 @@
 //! Redeeming a ticket: what a machine asks with and what it is answered, as bytes and as values. Decides nothing: whether
-//! a machine is let in is [`crate::decide`]'s, over a request that [`Redeem::verify`] took.
+//! a machine is let in is [`crate::decide`]'s, over a request that [`RedeemRequest::verify`] took.
 //!
 //! ```text
 //! message RedeemRequest { bytes body = 1; bytes signature = 2; }   // by the ticket's key, over exporter and body
@@ -8,11 +8,11 @@
 //!                         string release = 8; bytes root_hash = 9; optional bytes storage_key_name = 10;
 //!                         repeated string public_endpoints = 11; optional string node_name = 12; }
 //! ```
-//! What it is answered: [`Answer`].
+//! What it is answered: [`RedeemAnswer`].
 
 mod answer;
 
-use formats::strict::{self, Malformed};
+use formats::strict::{self, FormatError};
 use keys::endpoint::{self, Endpoint};
 use keys::numbers;
 use keys::recovery::is_usable_x25519;
@@ -24,7 +24,7 @@ use prost::Message as _;
 
 use crate::record::{self, BadRecord, Release, known, sized, sized_if_there};
 
-pub use answer::{Answer, MOST_ANSWER_BYTES, MOST_PEERS};
+pub use answer::{MOST_ANSWER_BYTES, MOST_PEERS, RedeemAnswer};
 
 /// More than a request with all its endpoints has; a stranger sends it.
 pub const MOST_REQUEST_BYTES: usize = 8192;
@@ -33,7 +33,7 @@ const VERSION: u32 = 1;
 
 /// A machine's account of itself when it redeems a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body {
+pub struct RedeemBody {
     /// The ticket.
     pub ticket: TicketPubKey,
     /// The owner who signed its config.
@@ -62,14 +62,14 @@ pub struct Body {
 ///
 /// Nobody else makes one:
 /// ```compile_fail,E0451
-/// fn forge(machine: model::MachinePubKey, body: cluster::redeem::Body) -> cluster::redeem::Redeem {
-///     cluster::redeem::Redeem { machine, body }
+/// fn forge(machine: model::MachinePubKey, body: cluster::redeem::RedeemBody) -> cluster::redeem::RedeemRequest {
+///     cluster::redeem::RedeemRequest { machine, body }
 /// }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redeem {
+pub struct RedeemRequest {
     machine: MachinePubKey,
-    body: Body,
+    body: RedeemBody,
 }
 
 /// Why a request is refused before anybody looks for its ticket.
@@ -80,7 +80,7 @@ pub enum BadRedeem {
     TooLarge(usize),
     /// The envelope is not the protobuf that it should be.
     #[error("the request is malformed")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A signature of another size.
     #[error("the request's signature has {0} bytes instead of 64")]
     SignatureSize(usize),
@@ -92,7 +92,7 @@ pub enum BadRedeem {
     Signature,
 }
 
-impl Redeem {
+impl RedeemRequest {
     /// Takes a request: `machine` is the key of the certificate that the connection's client showed, `exporter` what the
     /// connection exports under [`keys::ticket::EXPORTER_LABEL`].
     ///
@@ -102,7 +102,7 @@ impl Redeem {
         let (wire, signature, signed) = read_shape(bytes)?;
         let ticket = TicketPubKey(sized("ticket key", &wire.ticket_public_key)?);
         verify(&ticket, exporter, &signed, &signature).map_err(|_| BadRedeem::Signature)?;
-        Ok(Self { machine, body: Body::believe(&wire, ticket)? })
+        Ok(Self { machine, body: RedeemBody::believe(&wire, ticket)? })
     }
 
     /// The machine that asks, by its key.
@@ -113,7 +113,7 @@ impl Redeem {
 
     /// The machine's account of itself.
     #[must_use]
-    pub const fn body(&self) -> &Body {
+    pub const fn body(&self) -> &RedeemBody {
         &self.body
     }
 }
@@ -124,20 +124,20 @@ fn read_shape(bytes: &[u8]) -> Result<(BodyWire, [u8; 64], Vec<u8>), BadRedeem> 
         return Err(BadRedeem::TooLarge(bytes.len()));
     }
     strict::check(bytes, &REQUEST)?;
-    let request = RequestWire::decode(bytes).map_err(|_| Malformed::Truncated(REQUEST.name))?;
+    let request = RequestWire::decode(bytes).map_err(|_| FormatError::Truncated(REQUEST.name))?;
     let length = request.signature.len();
     let signature = request.signature.try_into().map_err(|_| BadRedeem::SignatureSize(length))?;
     Ok((record::decode(&request.body, &BODY)?, signature, request.body))
 }
 
-impl Body {
+impl RedeemBody {
     /// The request's bytes, signed by `ticket` for the connection that exports `exporter`.
     #[must_use]
     pub fn sign(&self, ticket: &Ticket, exporter: &[u8; 32]) -> Vec<u8> {
         sign(self.to_wire().encode_to_vec(), ticket, exporter)
     }
 
-    /// Reads a body, strictly. It is worth nothing until its signature was verified: see [`Redeem::verify`].
+    /// Reads a body, strictly. It is worth nothing until its signature was verified: see [`RedeemRequest::verify`].
     ///
     /// # Errors
     /// [`BadRecord`] names what makes no sense.

@@ -5,7 +5,7 @@ use keys::identity::machine_id;
 use keys::ticket::ticket_id;
 use model::MachinePubKey;
 
-use crate::denied::Denied;
+use crate::denial::Denial;
 use crate::key::{AuditId, Key};
 use crate::record::{AuditLine, UnixSeconds};
 use crate::request::Request;
@@ -15,7 +15,7 @@ use crate::state::State;
 const MINUTE: u64 = 60;
 
 /// The line of a refusal, if it leaves one.
-pub(crate) fn line(state: &State, request: &Request, denied: &Denied, now: UnixSeconds) -> Option<(Key, Vec<u8>)> {
+pub(crate) fn line(state: &State, request: &Request, denied: &Denial, now: UnixSeconds) -> Option<(Key, Vec<u8>)> {
     let machine = |key: &MachinePubKey| {
         let id = machine_id(&key.0);
         state.machine(&id).map(|_| (id.0, id.to_string()))

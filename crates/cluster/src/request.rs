@@ -1,5 +1,5 @@
 //! Everything that can be asked of a cluster's state. Who asks was proved before: an owner by certificate, a machine by its
-//! key, the holder of a ticket by [`Redeem`].
+//! key, the holder of a ticket by [`RedeemRequest`].
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,15 @@ use model::{
     TicketPubKey,
 };
 
-use crate::record::{Cluster, Machine, Owner, Release, UnixSeconds};
-use crate::redeem::Redeem;
+use crate::record::{Cluster, MachineRecord, OwnerRecord, Release, UnixSeconds};
+use crate::redeem::RedeemRequest;
 use crate::role::AnyRole;
 
 /// A request to a cluster: anything that can be asked of its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The first machine writes the cluster that it created.
-    Create(Box<Creation>),
+    Create(Box<FirstRecords>),
     /// An owner asks for something.
     Owner {
         /// The owner who asks.
@@ -27,7 +27,7 @@ pub enum Request {
         asks: Asks,
     },
     /// A machine redeems a ticket.
-    Redeem(Box<Redeem>),
+    Redeem(Box<RedeemRequest>),
     /// A machine has begun to live as a member, or tells anew what it runs and where it may be reached.
     Announce {
         /// The machine, by the key that its connection proved.
@@ -84,11 +84,11 @@ impl Request {
 
 /// Records that the first machine writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Creation {
+pub struct FirstRecords {
     /// The cluster. Its cursors stand behind the machine's address and pods.
     pub cluster: Cluster,
     /// The first machine.
-    pub machine: Machine,
+    pub machine: MachineRecord,
 }
 
 /// A wish of an owner.
@@ -107,11 +107,11 @@ pub enum Asks {
     /// Let the cluster go on with this coordinator alone, whose copy of etcd is all that is left of it.
     Recover(MachineId),
     /// Remove a machine from the cluster.
-    Remove(MachineId, Leaving),
+    Remove(MachineId, Removal),
     /// Close a machine's disk with the next cluster key.
     RotateKey(MachineId),
     /// Add an owner.
-    AddOwner(Owner),
+    AddOwner(OwnerRecord),
     /// Remove an owner.
     RemoveOwner(OwnerPubKey),
 }
@@ -137,7 +137,7 @@ pub struct Offer {
 
 /// How a machine leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaving {
+pub enum Removal {
     /// The machine was drained, and its roles were taken away.
     Drained,
     /// The machine will not come back: what it held is taken away as it is.

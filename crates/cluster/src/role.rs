@@ -24,7 +24,7 @@ pub enum BadRoles {
     Cluster(u32),
     /// Not a set of Kubernetes roles that this version knows.
     #[error("they are no set of Kubernetes roles")]
-    Kubernetes(#[source] numbers::BadRoles),
+    Kubernetes(#[source] numbers::BadKubernetesRoles),
     /// Not in their order.
     #[error("its Kubernetes roles are not in order")]
     Order,
@@ -76,9 +76,9 @@ mod tests {
             }
         }
         assert_eq!(read(0, &[]), Err(BadRoles::Cluster(0)));
-        assert_eq!(read(1, &[3]), Err(BadRoles::Kubernetes(numbers::BadRoles::Unknown(3))));
+        assert_eq!(read(1, &[3]), Err(BadRoles::Kubernetes(numbers::BadKubernetesRoles::Unknown(3))));
         assert_eq!(read(1, &[2, 1]), Err(BadRoles::Order));
-        assert!(matches!(read(1, &[2, 2]), Err(BadRoles::Kubernetes(numbers::BadRoles::Twice(_)))));
+        assert!(matches!(read(1, &[2, 2]), Err(BadRoles::Kubernetes(numbers::BadKubernetesRoles::Twice(_)))));
         assert_eq!(read(2, &[1]), Err(BadRoles::ControlPlaneOnNode));
     }
 }

@@ -9,7 +9,7 @@ use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
 
 use crate::key::{BadKey, Key};
 use crate::members::{Look, Members};
-use crate::record::{BadRecord, Changes, Cluster, ColdStartEpochs, HolderRecord, Machine, TicketRecord};
+use crate::record::{BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, TicketRecord};
 
 /// A key with its value, as etcd gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,10 +103,10 @@ const MOST_REVISIONS: u64 = 1 << 32;
 /// Everything under Cairn's prefix, as of one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
-    version: Option<(Changes, u64)>,
+    version: Option<(ChangeCount, u64)>,
     cluster: Option<Cluster>,
     cold_start: ColdStartEpochs,
-    machines: BTreeMap<MachineId, Machine>,
+    machines: BTreeMap<MachineId, MachineRecord>,
     /// Machines that are to coordinate.
     coordinators: BTreeSet<MachineId>,
     tickets: BTreeMap<TicketId, TicketRecord>,
@@ -126,10 +126,10 @@ pub struct State {
 
 /// A value that was read. `None` is a key that was deleted.
 enum Read {
-    Version(Option<(Changes, u64)>),
+    Version(Option<(ChangeCount, u64)>),
     Cluster(Option<Box<Cluster>>),
     ColdStart(Option<ColdStartEpochs>),
-    Machine(MachineId, Option<Box<Machine>>),
+    Machine(MachineId, Option<Box<MachineRecord>>),
     Ticket(TicketId, Option<Box<TicketRecord>>),
     Disk(DiskUuid, Option<MachineId>),
     VpnKey(VpnPubKey, Option<MachineId>),
@@ -202,7 +202,7 @@ impl State {
     }
 
     /// Frees the name that a machine had, and takes the one that it has.
-    fn name(&mut self, id: MachineId, machine: Option<&Machine>) {
+    fn name(&mut self, id: MachineId, machine: Option<&MachineRecord>) {
         if let Some(before) = self.machines.get(&id) {
             let name = before.name.as_str();
             if self.names.get(name) == Some(&id) {
@@ -216,7 +216,7 @@ impl State {
 
     /// How many changes there were, and the revision of the last; none before the cluster was created.
     #[must_use]
-    pub const fn version(&self) -> Option<(Changes, u64)> {
+    pub const fn version(&self) -> Option<(ChangeCount, u64)> {
         self.version
     }
 
@@ -248,7 +248,7 @@ impl State {
     /// younger than the record. An older one may show a member that has left since, or none where there is one by now.
     #[must_use]
     pub fn look_at(&self, id: &MachineId) -> Option<Look> {
-        let changes = self.machine(id).is_some_and(Machine::has_coordinated);
+        let changes = self.machine(id).is_some_and(MachineRecord::has_coordinated);
         let written = self.written_in.get(id).copied().filter(|_| changes);
         self.look.filter(|look| Some(look.revision) >= written)
     }
@@ -280,7 +280,7 @@ impl State {
     /// longer, since one that still leaves is needed until then. None while etcd's members are not known.
     #[must_use]
     pub fn revoked(&self) -> Option<BTreeSet<MachineId>> {
-        let was = |machine: &Machine| machine.has_coordinated() && !machine.coordinates();
+        let was = |machine: &MachineRecord| machine.has_coordinated() && !machine.coordinates();
         let gone = self.machines.iter().filter(|(id, machine)| was(machine) && !self.members.has(id));
         (!self.members.voters.is_empty()).then(|| gone.map(|(id, _)| *id).collect())
     }
@@ -294,18 +294,18 @@ impl State {
     }
 
     /// All machines that ever were, by id.
-    pub fn machines(&self) -> impl Iterator<Item = (&MachineId, &Machine)> {
+    pub fn machines(&self) -> impl Iterator<Item = (&MachineId, &MachineRecord)> {
         self.machines.iter()
     }
 
     /// The record of a machine.
     #[must_use]
-    pub fn machine(&self, id: &MachineId) -> Option<&Machine> {
+    pub fn machine(&self, id: &MachineId) -> Option<&MachineRecord> {
         self.machines.get(id)
     }
 
     /// The machines that were written behind this revision, in the order in which they were.
-    pub fn machines_since(&self, revision: u64) -> impl Iterator<Item = (&MachineId, &Machine)> {
+    pub fn machines_since(&self, revision: u64) -> impl Iterator<Item = (&MachineId, &MachineRecord)> {
         let behind = self.written.range((Bound::Excluded((revision, MachineId([0xff; 16]))), Bound::Unbounded));
         behind.filter_map(|(_, id)| self.machines.get_key_value(id))
     }
@@ -377,12 +377,12 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
         || value.map(HolderRecord::decode).transpose().map(|it| it.map(|HolderRecord(id)| id)).map_err(refused);
     let read = match key {
         Key::Version => {
-            Read::Version(value.map(Changes::decode).transpose().map_err(refused)?.map(|it| (it, revision)))
+            Read::Version(value.map(ChangeCount::decode).transpose().map_err(refused)?.map(|it| (it, revision)))
         }
         Key::Cluster => Read::Cluster(value.map(Cluster::decode).transpose().map_err(refused)?.map(Box::new)),
         Key::ColdStart => Read::ColdStart(value.map(ColdStartEpochs::decode).transpose().map_err(refused)?),
         Key::Machine(id) => {
-            let machine = value.map(Machine::decode).transpose().map_err(refused)?;
+            let machine = value.map(MachineRecord::decode).transpose().map_err(refused)?;
             if machine.as_ref().is_some_and(|machine| machine.id() != id) {
                 return Err(BadState::Misplaced(key));
             }

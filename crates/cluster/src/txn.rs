@@ -16,12 +16,12 @@ pub struct Compare {
     /// The key that is compared.
     pub key: Key,
     /// The condition that must hold of the key.
-    pub condition: Condition,
+    pub condition: KeyCondition,
 }
 
 /// Condition of a comparison on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Condition {
+pub enum KeyCondition {
     /// The key does not exist: its create revision is 0.
     Absent,
     /// The key was last written in this revision.
@@ -38,12 +38,12 @@ pub struct Txn {
     /// Deleted.
     pub deletes: Vec<Key>,
     /// The grant that may be told once the transaction is committed, and not before.
-    pub granted: Granted,
+    pub granted: Grant,
 }
 
 /// Grant of a committed transaction to whoever asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Granted {
+pub enum Grant {
     /// The change is made.
     Done,
     /// The state was so before: nothing was written.
@@ -79,9 +79,10 @@ impl Txn {
     /// Proves that the state is still this one, and writes nothing.
     #[must_use]
     pub fn unchanged(state: &State) -> Self {
-        let condition = state.version().map_or(Condition::Absent, |(_, revision)| Condition::ModifiedIn(revision));
+        let condition =
+            state.version().map_or(KeyCondition::Absent, |(_, revision)| KeyCondition::ModifiedIn(revision));
         let version = Compare { key: Key::Version, condition };
-        Self { compares: vec![version], puts: vec![], deletes: vec![], granted: Granted::Already }
+        Self { compares: vec![version], puts: vec![], deletes: vec![], granted: Grant::Already }
     }
 
     /// Whether it writes anything.

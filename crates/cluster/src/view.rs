@@ -61,10 +61,10 @@ mod tests {
     use super::*;
     use crate::key::Key;
     use crate::members::Learner;
-    use crate::record::{Changes, ColdStartEpochs};
+    use crate::record::{ChangeCount, ColdStartEpochs};
 
     fn version(count: u64, mod_revision: u64) -> KeyValue {
-        KeyValue { key: Key::Version.bytes(), value: Changes(count).encode(), mod_revision }
+        KeyValue { key: Key::Version.bytes(), value: ChangeCount(count).encode(), mod_revision }
     }
 
     #[test]
@@ -86,14 +86,14 @@ mod tests {
     #[test]
     fn older_and_unreadable_changes_do_not_change_the_view() {
         let mut view = View::read([version(2, 7)], 9).expect("our own");
-        assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
+        assert_eq!((view.state().version(), view.revision()), (Some((ChangeCount(2), 7)), 9));
         // A watch that began too early tells of the past.
         view.take([Change::Put(version(1, 5))], 5).expect("our own");
-        assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
+        assert_eq!((view.state().version(), view.revision()), (Some((ChangeCount(2), 7)), 9));
         let unread = KeyValue { key: b"/cairn/v1/other".to_vec(), value: vec![], mod_revision: 10 };
         assert!(view.take([Change::Put(version(3, 10)), Change::Put(unread)], 10).is_err());
-        assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
+        assert_eq!((view.state().version(), view.revision()), (Some((ChangeCount(2), 7)), 9));
         view.take([Change::Put(version(3, 10))], 12).expect("our own");
-        assert_eq!((view.state().version(), view.revision()), (Some((Changes(3), 10)), 12));
+        assert_eq!((view.state().version(), view.revision()), (Some((ChangeCount(3), 10)), 12));
     }
 }

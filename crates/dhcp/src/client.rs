@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use model::{Prefixes, UnfitLink};
 
-use crate::wire::{self, DhcpMessage, Mac, MessageError, MessageType, Prefix};
+use crate::wire::{self, DhcpMessage, HardwareAddress, MessageError, MessageType, Prefix};
 
 /// Before the first repetition; doubled for each further one. RFC 2131 §4.1 says 4 s, but the machine's whole boot
 /// waits here, and one more small packet harms nobody.
@@ -39,7 +39,7 @@ const FOREVER: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Station {
     /// The link's Ethernet address.
-    pub mac: Mac,
+    pub mac: HardwareAddress,
     /// Spreads waits and transaction ids: it need not be secret, but differ between machines.
     pub seed: u64,
 }
@@ -176,7 +176,7 @@ pub enum IgnoreReason {
 /// The client's state on one link.
 #[derive(Debug)]
 pub struct Client {
-    mac: Mac,
+    mac: HardwareAddress,
     random: Random,
     /// The address whose lease ended: wanted again (RFC 2131, 4.4.1), since others know the machine by it.
     wanted: Option<Ipv4Addr>,
@@ -585,14 +585,14 @@ impl Exchange {
         Self { xid: u32::from_be_bytes([a, b, c, d]), began: now, tries: 0, next: now }
     }
 
-    fn message(&self, message_type: MessageType, mac: Mac, now: Instant) -> DhcpMessage {
+    fn message(&self, message_type: MessageType, mac: HardwareAddress, now: Instant) -> DhcpMessage {
         let mut message = DhcpMessage::new(message_type, self.xid, mac);
         message.secs = u16::try_from(now.saturating_duration_since(self.began).as_secs()).unwrap_or(u16::MAX);
         message
     }
 
     /// RFC 2131 §4.3.2: the address in `ciaddr`, neither option 50 nor 54.
-    fn renewal(&self, lease: &Lease, mac: Mac, now: Instant) -> DhcpMessage {
+    fn renewal(&self, lease: &Lease, mac: HardwareAddress, now: Instant) -> DhcpMessage {
         let mut request = self.message(MessageType::Request, mac, now);
         request.ciaddr = lease.address;
         request.max_size = Some(MAX_SIZE);

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use thiserror::Error;
 
-use crate::Mac;
+use crate::HardwareAddress;
 
 const ETHERNET: usize = 14;
 const IP: usize = 20;
@@ -20,9 +20,9 @@ const TTL: u8 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Sending station.
-    pub source_mac: Mac,
+    pub source_mac: HardwareAddress,
     /// Receiving station.
-    pub destination_mac: Mac,
+    pub destination_mac: HardwareAddress,
     /// Sending address and port.
     pub source: SocketAddrV4,
     /// Receiving address and port.
@@ -141,8 +141,8 @@ pub fn parse(frame: &[u8]) -> Result<Datagram<'_>, FrameError> {
         return Err(FrameError::Checksum("UDP"));
     }
     Ok(Datagram {
-        source_mac: Mac([s0, s1, s2, s3, s4, s5]),
-        destination_mac: Mac([d0, d1, d2, d3, d4, d5]),
+        source_mac: HardwareAddress([s0, s1, s2, s3, s4, s5]),
+        destination_mac: HardwareAddress([d0, d1, d2, d3, d4, d5]),
         source: SocketAddrV4::new(source, u16::from_be_bytes([udp[0], udp[1]])),
         destination: SocketAddrV4::new(destination, u16::from_be_bytes([udp[2], udp[3]])),
         payload,
@@ -182,8 +182,8 @@ mod tests {
 
     fn datagram(payload: &[u8]) -> Datagram<'_> {
         Datagram {
-            source_mac: Mac([2, 0, 0, 0, 0, 1]),
-            destination_mac: Mac::BROADCAST,
+            source_mac: HardwareAddress([2, 0, 0, 0, 0, 1]),
+            destination_mac: HardwareAddress::BROADCAST,
             source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
             destination: SocketAddrV4::new(Ipv4Addr::BROADCAST, 67),
             payload,
@@ -266,8 +266,8 @@ mod tests {
             padding in 0..50_usize,
         ) {
             let datagram = Datagram {
-                source_mac: Mac(macs.0),
-                destination_mac: Mac(macs.1),
+                source_mac: HardwareAddress(macs.0),
+                destination_mac: HardwareAddress(macs.1),
                 source: SocketAddrV4::new(Ipv4Addr::from_bits(ends.0), ends.1),
                 destination: SocketAddrV4::new(Ipv4Addr::from_bits(ends.2), ends.3),
                 payload: &payload,

@@ -13,7 +13,7 @@ pub mod frame;
 pub mod server;
 pub mod wire;
 
-pub use wire::{Mac, Prefix};
+pub use wire::{HardwareAddress, Prefix};
 
 /// The port a server listens on (RFC 2131 §4.1).
 pub const SERVER_PORT: u16 = 67;

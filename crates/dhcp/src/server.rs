@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::wire::{DhcpMessage, Mac, MessageType, Prefix};
+use crate::wire::{DhcpMessage, HardwareAddress, MessageType, Prefix};
 
 /// How long an offer is kept for the client it was made to.
 const OFFER_KEPT: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ pub enum InvalidConfig {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The receiving station.
-    pub mac: Mac,
+    pub mac: HardwareAddress,
     /// The receiving address; from the server's address and port, to the client's port.
     pub destination: Ipv4Addr,
     /// The UDP payload.
@@ -63,7 +63,7 @@ pub struct Reply {
 #[derive(Debug)]
 pub struct Server {
     config: Config,
-    reserved: BTreeMap<Ipv4Addr, Mac>,
+    reserved: BTreeMap<Ipv4Addr, HardwareAddress>,
     held: BTreeMap<Ipv4Addr, Hold>,
 }
 
@@ -76,7 +76,7 @@ struct Hold {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
-    Client(Mac),
+    Client(HardwareAddress),
     /// A client found it in use by somebody who never asked.
     Stranger,
 }
@@ -99,18 +99,18 @@ impl Server {
     }
 
     /// From now on `address` is for this client alone, and the only one that it is given.
-    pub fn reserve(&mut self, address: Ipv4Addr, client: Mac) {
+    pub fn reserve(&mut self, address: Ipv4Addr, client: HardwareAddress) {
         self.reserved.insert(address, client);
     }
 
     /// The address that is reserved for a client.
     #[must_use]
-    pub fn reservation(&self, client: Mac) -> Option<Ipv4Addr> {
+    pub fn reservation(&self, client: HardwareAddress) -> Option<Ipv4Addr> {
         self.reserved.iter().find(|(_, holder)| **holder == client).map(|(&address, _)| address)
     }
 
     /// A client is known to have an address of an earlier run of this server: as if it had been given one now.
-    pub fn remember(&mut self, address: Ipv4Addr, client: Mac, now: Instant) {
+    pub fn remember(&mut self, address: Ipv4Addr, client: HardwareAddress, now: Instant) {
         self.hold(address, client, self.lease_until(now));
     }
 
@@ -146,7 +146,7 @@ impl Server {
     }
 
     /// Stations that hold a lease or an offer, by address.
-    pub fn leases(&self) -> impl Iterator<Item = (Ipv4Addr, Mac)> {
+    pub fn leases(&self) -> impl Iterator<Item = (Ipv4Addr, HardwareAddress)> {
         self.held.iter().filter_map(|(&address, hold)| match hold.by {
             Holder::Client(mac) => Some((address, mac)),
             Holder::Stranger => None,
@@ -174,7 +174,7 @@ impl Server {
         }
         let mut nak = DhcpMessage::new(MessageType::Nak, message.xid, mac);
         nak.server_id = Some(self.config.address);
-        Some(Reply { mac: Mac::BROADCAST, destination: Ipv4Addr::BROADCAST, bytes: nak.emit() })
+        Some(Reply { mac: HardwareAddress::BROADCAST, destination: Ipv4Addr::BROADCAST, bytes: nak.emit() })
     }
 
     /// The address a message names, if it names us with it.
@@ -195,7 +195,7 @@ impl Server {
         })
     }
 
-    fn is_free_for(&self, address: Ipv4Addr, client: Mac) -> bool {
+    fn is_free_for(&self, address: Ipv4Addr, client: HardwareAddress) -> bool {
         let is_meant = match (self.reserved.get(&address), self.reservation(client)) {
             (Some(holder), _) => *holder == client,
             (None, reserved) => reserved.is_none(),
@@ -207,11 +207,11 @@ impl Server {
         (self.config.first..=self.config.last).contains(&address) && address != self.config.address
     }
 
-    fn is_held_by(&self, address: Ipv4Addr, mac: Mac) -> bool {
+    fn is_held_by(&self, address: Ipv4Addr, mac: HardwareAddress) -> bool {
         self.held.get(&address).is_some_and(|hold| hold.by == Holder::Client(mac))
     }
 
-    fn hold(&mut self, address: Ipv4Addr, mac: Mac, until: Option<Instant>) {
+    fn hold(&mut self, address: Ipv4Addr, mac: HardwareAddress, until: Option<Instant>) {
         self.held.insert(address, Hold { by: Holder::Client(mac), until });
     }
 
@@ -238,7 +238,7 @@ impl Server {
         // RFC 2131 §4.1: to its address where it has one, to all where it asks, else to the one it is about to get.
         let (mac, destination) = match (to.ciaddr.is_unspecified(), to.broadcast) {
             (false, _) => (to.chaddr, to.ciaddr),
-            (true, true) => (Mac::BROADCAST, Ipv4Addr::BROADCAST),
+            (true, true) => (HardwareAddress::BROADCAST, Ipv4Addr::BROADCAST),
             (true, false) => (to.chaddr, address),
         };
         Reply { mac, destination, bytes: message.emit() }

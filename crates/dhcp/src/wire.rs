@@ -35,14 +35,14 @@ const WANTED: [u8; 6] = [SUBNET_MASK, ROUTER, DNS, LEASE_TIME, RENEWAL_TIME, REB
 
 /// Ethernet address of a station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Mac(pub [u8; 6]);
+pub struct HardwareAddress(pub [u8; 6]);
 
-impl Mac {
+impl HardwareAddress {
     /// All stations.
     pub const BROADCAST: Self = Self([0xff; 6]);
 }
 
-impl fmt::Display for Mac {
+impl fmt::Display for HardwareAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
@@ -170,7 +170,7 @@ pub struct DhcpMessage {
     /// The relay it came through; zero without one.
     pub giaddr: Ipv4Addr,
     /// The client's Ethernet address.
-    pub chaddr: Mac,
+    pub chaddr: HardwareAddress,
     /// Option 50.
     pub requested_ip: Option<Ipv4Addr>,
     /// Option 54.
@@ -234,7 +234,7 @@ pub enum MessageError {
 impl DhcpMessage {
     /// A message with nothing in it but its type, transaction and client.
     #[must_use]
-    pub const fn new(message_type: MessageType, xid: u32, chaddr: Mac) -> Self {
+    pub const fn new(message_type: MessageType, xid: u32, chaddr: HardwareAddress) -> Self {
         Self {
             message_type,
             xid,
@@ -293,7 +293,7 @@ impl DhcpMessage {
             ciaddr: address(12),
             yiaddr: address(16),
             giaddr: address(24),
-            chaddr: Mac([fixed[28], fixed[29], fixed[30], fixed[31], fixed[32], fixed[33]]),
+            chaddr: HardwareAddress([fixed[28], fixed[29], fixed[30], fixed[31], fixed[32], fixed[33]]),
             requested_ip: options.requested_ip.map(Ipv4Addr::from),
             server_id: options.server_id.map(Ipv4Addr::from),
             lease_time: options.lease_time.map(u32::from_be_bytes),
@@ -465,7 +465,8 @@ mod tests {
     #[test]
     fn an_offer_is_read_by_the_byte() {
         let read = DhcpMessage::parse(&offer()).expect("an offer");
-        let mut expected = DhcpMessage::new(MessageType::Offer, 0x1234_5678, Mac([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
+        let mut expected =
+            DhcpMessage::new(MessageType::Offer, 0x1234_5678, HardwareAddress([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
         expected.yiaddr = Ipv4Addr::new(10, 0, 2, 15);
         expected.server_id = Some(Ipv4Addr::new(10, 0, 2, 2));
         expected.prefix = Prefix::new(24);
@@ -478,7 +479,7 @@ mod tests {
 
     #[test]
     fn a_discover_is_written_by_the_byte() {
-        let mut discover = DhcpMessage::new(MessageType::Discover, 0xdead_beef, Mac([2, 0, 0, 0, 0, 9]));
+        let mut discover = DhcpMessage::new(MessageType::Discover, 0xdead_beef, HardwareAddress([2, 0, 0, 0, 0, 9]));
         discover.secs = 3;
         discover.max_size = Some(1500);
         let bytes = discover.emit();
@@ -552,7 +553,7 @@ mod tests {
     #[test]
     fn whoever_asks_says_what_it_wants_to_be_told() {
         let asks = |message_type| {
-            let bytes = DhcpMessage::new(message_type, 1, Mac([2; 6])).emit();
+            let bytes = DhcpMessage::new(message_type, 1, HardwareAddress([2; 6])).emit();
             bytes[FIXED..].windows(8).any(|window| window[..2] == [PARAMETER_LIST, 6] && window[2..] == WANTED)
         };
         assert_eq!(MessageType::ALL.map(asks), [true, false, true, false, false, false, false, true]);
@@ -597,7 +598,7 @@ mod tests {
             let [lease_time, renewal_time, rebinding_time] = times;
             DhcpMessage {
                 message_type: MessageType::ALL[index], xid, secs, broadcast, ciaddr, yiaddr, giaddr,
-                chaddr: Mac(mac), requested_ip, server_id, lease_time, renewal_time, rebinding_time,
+                chaddr: HardwareAddress(mac), requested_ip, server_id, lease_time, renewal_time, rebinding_time,
                 prefix, routers, dns, max_size,
             }
         }

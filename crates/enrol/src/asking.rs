@@ -15,7 +15,7 @@ use unlock::locked::{FittingHalf, LockedMember};
 use unlock::renewal::{DirectoryWrite, RenewError};
 use zeroize::Zeroizing;
 
-use crate::config::{self, ConfigError, Tpm};
+use crate::config::{self, ConfigError, TpmPresence};
 use crate::failure::Failure;
 use crate::join::{Asker, FittingOffer};
 use crate::seal::Seal;
@@ -27,7 +27,7 @@ use crate::wait::{Reason, Wait};
 #[derive(Debug, Clone, Copy)]
 pub enum Question<'a> {
     /// To be activated: an enrolment config that a machine with this TPM can serve. A person comes with it unasked.
-    Config(Tpm),
+    Config(TpmPresence),
     /// To be let in by the cluster of this machine's ticket.
     Admission(&'a Asker),
     /// The cluster's half of this member's key.

@@ -17,11 +17,11 @@
 
 use std::collections::BTreeSet;
 
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use keys::derive::{secret, sha256};
 use keys::identity::{SigningKey, verify};
 use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
-use keys::numbers::{self, BadRoles};
+use keys::numbers::{self, BadKubernetesRoles};
 use keys::purpose::Purpose;
 use keys::recovery::RecoveryPubKey;
 use keys::ticket::{BadTicket, Ticket};
@@ -125,7 +125,7 @@ pub enum ConfigError {
     TooLarge(usize),
     /// Not the protobuf that it should be.
     #[error("the enrolment config is malformed")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A later version.
     #[error("the enrolment config was written by a newer Cairn (version {0})")]
     Newer(u64),
@@ -167,7 +167,7 @@ pub enum ConfigError {
     ColdStart(u32),
     /// Kubernetes roles that are no set that this version knows.
     #[error("the enrolment config names {0}")]
-    KubernetesRoles(BadRoles),
+    KubernetesRoles(BadKubernetesRoles),
     /// A ticket that is none.
     #[error("the enrolment config's ticket cannot be used")]
     Ticket(#[from] BadTicket),
@@ -198,7 +198,7 @@ pub enum PolicyError {
 
 /// State of the machine's TPM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Tpm {
+pub enum TpmPresence {
     /// The TPM answers.
     Present,
     /// There is none.
@@ -222,7 +222,7 @@ pub fn read(bytes: &[u8]) -> Result<VerifiedConfig, ConfigError> {
         return Err(ConfigError::TooLarge(bytes.len()));
     }
     strict::check(bytes, &SIGNED)?;
-    let signed: SignedWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(SIGNED.name))?;
+    let signed: SignedWire = wiped::decode(bytes).map_err(|_| FormatError::Truncated(SIGNED.name))?;
     let signature: [u8; 64] =
         signed.signature.as_slice().try_into().map_err(|_| ConfigError::SignatureSize(signed.signature.len()))?;
     match strict::version(&signed.body, &CONFIG, "version", 3)? {
@@ -230,8 +230,8 @@ pub fn read(bytes: &[u8]) -> Result<VerifiedConfig, ConfigError> {
         Some(newer) if newer > u64::from(VERSION) => return Err(ConfigError::Newer(newer)),
         Some(_) | None => strict::check(&signed.body, &CONFIG)?,
     }
-    let wire: ConfigWire = wiped::decode(&signed.body).map_err(|_| Malformed::Truncated(CONFIG.name))?;
-    let intent = wire.intent.as_ref().ok_or(Malformed::NoArm { message: CONFIG.name, oneof: "intent" })?;
+    let wire: ConfigWire = wiped::decode(&signed.body).map_err(|_| FormatError::Truncated(CONFIG.name))?;
+    let intent = wire.intent.as_ref().ok_or(FormatError::NoArm { message: CONFIG.name, oneof: "intent" })?;
     let owner = match intent {
         IntentWire::Create(create) => &create.owner_pub_key,
         IntentWire::Redeem(redeem) => &redeem.owner_pub_key,
@@ -257,15 +257,15 @@ impl EnrolmentConfig {
     ///
     /// # Errors
     /// [`PolicyError::NoTpm`] when a TPM is needed and not there, [`PolicyError::ZeroPcr`] when there is a useless one.
-    pub fn fits(&self, tpm: Tpm) -> Result<(), PolicyError> {
+    pub fn fits(&self, tpm: TpmPresence) -> Result<(), PolicyError> {
         let without_tpm = match &self.intent {
             Intent::Create(create) => create.without_tpm,
             Intent::Redeem(redeem) => redeem.without_tpm,
         };
         match (tpm, without_tpm) {
-            (Tpm::Absent, WithoutTpm::Refuse) => Err(PolicyError::NoTpm),
-            (Tpm::ZeroPcr(pcr), _) => Err(PolicyError::ZeroPcr(pcr)),
-            (Tpm::Present, _) | (Tpm::Absent, WithoutTpm::Unprotected) => Ok(()),
+            (TpmPresence::Absent, WithoutTpm::Refuse) => Err(PolicyError::NoTpm),
+            (TpmPresence::ZeroPcr(pcr), _) => Err(PolicyError::ZeroPcr(pcr)),
+            (TpmPresence::Present, _) | (TpmPresence::Absent, WithoutTpm::Unprotected) => Ok(()),
         }
     }
 

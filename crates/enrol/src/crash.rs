@@ -17,7 +17,7 @@ use unlock::renewal::{DirectoryWrite, Giver, HearError, RenewError};
 use crate::asking::{Answer, AnswerError, Effect, GivenAnswers, WaitingMachine};
 use crate::files::Files;
 use crate::fixture::{ca, secret};
-use crate::found::{Decision, Findings};
+use crate::found::{BootDecision, Findings};
 use crate::wait::{Reason, Wait};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
@@ -195,7 +195,9 @@ fn noted(slot: &[u8]) -> Option<u64> {
 fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
     for tpm in [Some(Chip::default()), None] {
         let (lied_to, of_now) = (lied_to(tpm), signed(NOW));
-        let Decision::Wait(wait, seal) = found(&lied_to, GivenAnswers::default()).decision else { panic!("it waits") };
+        let BootDecision::Wait(wait, seal) = found(&lied_to, GivenAnswers::default()).decision else {
+            panic!("it waits")
+        };
         let (mut asking, _) = WaitingMachine::begin(&wait, seal.as_deref());
         let effect = asking.hears(Answer::Directory { signed: of_now.clone(), ca_spki: ca().spki.clone() });
         let Effect::Renew(given) = effect else { panic!("{effect:?}") };
@@ -209,7 +211,7 @@ fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
         let mut told = lied_to.clone();
         write(&mut told, &given, SLOT_BYTES);
         assert_eq!((told.minimum(), told.believes()), (LIE, NOW), "before the seal says so");
-        let Decision::Wait(wait, seal) = found(&told, GivenAnswers::default()).decision else { panic!("it waits") };
+        let BootDecision::Wait(wait, seal) = found(&told, GivenAnswers::default()).decision else { panic!("it waits") };
         let asks = wait.locked_member(seal.as_deref()).expect("it waits for its key").coordinators(&ca().spki);
         assert_eq!(asks.map(|asks| keys::endpoint::texts(&asks)), Ok(vec![format!("192.0.2.{NOW}:7836")]));
 
@@ -344,7 +346,7 @@ fn outlive_rotation(mut world: World, cuts: &[Cut]) -> World {
 
 /// Whether the record on the ESP of a machine that waits gives its owner the key that its header is locked with.
 fn owner_opens(world: &World) -> bool {
-    let Decision::Wait(wait, seal) = found(world, GivenAnswers::default()).decision else { return true };
+    let BootDecision::Wait(wait, seal) = found(world, GivenAnswers::default()).decision else { return true };
     let member = wait.locked_member(seal.as_deref()).expect("it waits for its key");
     let asked = HalfRequest { holder: member.identity().holder, disk: member.disk(), generation: member.generation() };
     let half = member.record().map(|record| record.cluster_half(&secret(2), &asked));
@@ -416,7 +418,7 @@ fn old_esp_and_old_cluster_key_open_nothing_after_a_rotation() {
         let disk = world.found().seal().expect("it opens").body.disk;
         ClusterHalf { key: Store::half(disk, generation), disk, generation, next: None }
     };
-    let opens = |world: &World, given| matches!(found(world, given).decision, Decision::Open(_));
+    let opens = |world: &World, given| matches!(found(world, given).decision, BootDecision::Open(_));
     let [before, alone] = rotating(Level::Authenticated, Some(&Chip::default()));
     let after = outlive_rotation(before.clone(), &[]);
     let old = || before.given_half(half(&before, 1)).expect("it opened the disk as it was");
@@ -427,7 +429,7 @@ fn old_esp_and_old_cluster_key_open_nothing_after_a_rotation() {
         let refused = world.given_half(half(world, 1)).err();
         assert_eq!(refused, Some(AnswerError::ClusterHalf(OpenError::ClusterHalfMissing { generation: 2 })));
         let anew = found(world, old()).decision;
-        let Decision::Wait(Wait::AwaitingKeys(disk), _) = anew else { panic!("{anew:?}") };
+        let BootDecision::Wait(Wait::AwaitingKeys(disk), _) = anew else { panic!("{anew:?}") };
         assert_eq!(disk.generation, 2, "what was judged before the disk changed is judged anew");
         let newer = world.given_half(half(world, 2)).expect("the newer key is what is missing");
         assert!(opens(world, newer));
@@ -463,7 +465,8 @@ fn old_esp_and_old_cluster_key_open_nothing_after_a_rotation() {
     assert_eq!(world.files.seal, seals, "nothing rises, nothing is written");
     world.headers = before.headers.clone();
     let refused = found(&world, old()).decision;
-    let Decision::Wait(Wait::NeedsOwner(Reason::Header(OpenError::Older { found: 2, minimum: 3 })), _) = refused else {
+    let BootDecision::Wait(Wait::NeedsOwner(Reason::Header(OpenError::Older { found: 2, minimum: 3 })), _) = refused
+    else {
         panic!("{refused:?}")
     };
 }
@@ -477,7 +480,7 @@ fn no_disk_is_rotated_whose_share_lacks_the_next_key() {
     let given = |world: &World| {
         let mut other = world.clone();
         other.holds(Generations::Rotating(1));
-        let Decision::Open(opening) = other.found().decision else { panic!("it opens") };
+        let BootDecision::Open(opening) = other.found().decision else { panic!("it opens") };
         let half = opening.half.expect("of its share");
         assert!(half.next.is_some());
         // It is given by others to the machine without its share.

@@ -6,8 +6,8 @@
 //!    Material, IssuedCertificates ──┘        └── Keeper, the directory's signature
 //! ```
 
-use cluster::desired::{self, Desired, EtcdPart, Shares};
-use cluster::record::{Owner, Standing};
+use cluster::desired::{self, Desired, DesiredShares, EtcdPart};
+use cluster::record::{OwnerRecord, Standing};
 use keys::cold_start::Epoch;
 use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
 use keys::data_key::{ClusterHalf, Holder};
@@ -43,17 +43,22 @@ pub struct Creation {
 impl Creation {
     /// Brings together what the owner wants, what is random, and what the shell made. `endpoints` are where others find the machine.
     #[must_use]
-    pub fn draft(self, material: Material, authorities: NewAuthorities, endpoints: Vec<String>) -> Draft {
+    pub fn draft(
+        self,
+        material: CreationMaterial,
+        authorities: NewAuthorities,
+        endpoints: Vec<String>,
+    ) -> CreationDraft {
         let Self { site, create, first_contact } = self;
         let machine = machine_id(&material.identity.public());
         let holder = Holder { cluster: cluster_id(&authorities.issued.ca_spki), machine };
-        Draft { site, create, first_contact, material, authorities, endpoints, holder }
+        CreationDraft { site, create, first_contact, material, authorities, endpoints, holder }
     }
 }
 
 /// Everything that is random in the first machine of a cluster.
 #[derive(Debug)]
-pub struct Material {
+pub struct CreationMaterial {
     /// Signs for the machine; its id and its certificate are made of the public half.
     pub identity: SigningKey,
     /// The machine's half of what opens its data partition.
@@ -67,7 +72,7 @@ pub struct Material {
     pub(crate) fresh: Fresh,
 }
 
-impl Material {
+impl CreationMaterial {
     /// Draws all of it from `fill`, which fills a slice with random bytes.
     ///
     /// # Errors
@@ -88,11 +93,11 @@ impl Material {
 
 /// The first machine of a cluster that is about to be created.
 #[derive(Debug)]
-pub struct Draft {
+pub struct CreationDraft {
     site: Site,
     create: Create,
     first_contact: FirstContact,
-    material: Material,
+    material: CreationMaterial,
     authorities: NewAuthorities,
     endpoints: Vec<String>,
     holder: Holder,
@@ -136,7 +141,7 @@ pub enum CreateError<K: std::error::Error + 'static, S: std::error::Error + 'sta
     Sign(#[source] S),
 }
 
-impl Draft {
+impl CreationDraft {
     /// Wrapped in the share, and on no account written anywhere in clear.
     fn cluster_key(&self) -> ClusterKey {
         cluster_key(&self.material.master_secret, self.holder.cluster, self.material.disk, FIRST_KEY)
@@ -246,7 +251,7 @@ impl Draft {
 fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
     let prefixes = Prefixes::of(create.vpn_prefix);
     let assignment = Assignment::first(&prefixes, create.kubernetes_roles.clone());
-    let own = desired::Coordinator {
+    let own = desired::KnownCoordinator {
         name: name.clone(),
         vpn_ip: assignment.vpn_ip(),
         votes: true,
@@ -260,8 +265,8 @@ fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
         prefixes,
         coordinators: [(holder.machine, own)].into(),
         etcd: EtcdPart::Voter,
-        shares: Shares::default(),
-        owners: vec![Owner { key: OwnerPubKey(create.owner_pub_key), recovery: create.owner_recovery }],
+        shares: DesiredShares::default(),
+        owners: vec![OwnerRecord { key: OwnerPubKey(create.owner_pub_key), recovery: create.owner_recovery }],
         level: create.level,
         cold_start: create.cold_start,
     }

@@ -2,7 +2,7 @@
 //! Decides nothing of what they mean.
 
 use keys::seal::{self, Body};
-use keys::two_slot::{File, Next, Slots, TwoSlotFile};
+use keys::two_slot::{File, NextSlot, Slots, TwoSlotFile};
 use zeroize::Zeroizing;
 
 use crate::config::{self, CONFIG_PATH, ConfigError, VerifiedConfig};
@@ -63,10 +63,10 @@ impl Files {
 /// Where the next write of each file goes, as read from the ESP: behind a seal, and behind what an abandoned attempt left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NextWrites {
-    pub(crate) seal: Next,
-    pub(crate) share: Next,
-    pub(crate) directory: Next,
-    pub(crate) record: Next,
+    pub(crate) seal: NextSlot,
+    pub(crate) share: NextSlot,
+    pub(crate) directory: NextSlot,
+    pub(crate) record: NextSlot,
 }
 
 /// Leftovers of enrolment on the ESP of a machine whose seal opened.

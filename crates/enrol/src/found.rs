@@ -1,4 +1,4 @@
-//! Decision of a boot, made by what was read and nothing else: seal × header → [`Decision`]. Never writes; asks nobody but the
+//! Decision of a boot, made by what was read and nothing else: seal × header → [`BootDecision`]. Never writes; asks nobody but the
 //! TPM for what it keeps.
 //!
 //! | seal | header | decision |
@@ -31,7 +31,7 @@
 
 use keys::cold_start::UnknownHolder;
 use keys::data_key::{ClusterHalf, OpenError, open};
-use keys::header::{Copies, Copy, HeaderError, State};
+use keys::header::{Copies, Copy, HeaderError, HeaderState};
 use keys::record::Record;
 use keys::seal::{self, Body, Clear};
 use keys::two_slot::File;
@@ -41,7 +41,7 @@ use unlock::share::{OpenShare, open_shares};
 use zeroize::Zeroizing;
 
 use crate::asking::GivenAnswers;
-use crate::config::{ConfigError, EnrolmentConfig, Intent, Tpm, VerifiedConfig};
+use crate::config::{ConfigError, EnrolmentConfig, Intent, TpmPresence, VerifiedConfig};
 use crate::create::Creation;
 use crate::failure::Failure;
 use crate::files::{Files, Leftover, Leftovers};
@@ -73,14 +73,14 @@ pub struct Findings {
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
     /// Create, join, open or wait.
-    pub decision: Decision,
+    pub decision: BootDecision,
     /// Reports of what was passed over on the way to the decision, in the order in which it was met.
     pub reports: Vec<Report>,
 }
 
 /// Decision on what this boot does, with everything it needs to do it.
 #[derive(Debug)]
-pub enum Decision {
+pub enum BootDecision {
     /// Creates a cluster; whatever an abandoned attempt left is overwritten.
     Create(Box<Creation>),
     /// Asks a cluster to let the machine in.
@@ -123,7 +123,7 @@ pub fn decide<K: Keeper>(inputs: Inputs<'_>, tpm: Result<Option<&mut K>, K::Erro
         Err(error) => Findings {
             network: NetworkConfig::default(),
             vpn_prefix: VPN_PREFIX,
-            decision: Decision::Wait(Wait::Failed(Failure::Tpm(Box::new(error))), None),
+            decision: BootDecision::Wait(Wait::Failed(Failure::Tpm(Box::new(error))), None),
             reports: Vec::new(),
         },
     }
@@ -139,11 +139,11 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let decision = match unsealed {
         Unsealed::None if let Some(path) = files.unreadable(File::Seal) => needs_owner(Reason::Unreadable(path)),
         Unsealed::None => {
-            let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
+            let verified = may_enrol(header, config, TpmPresence::of(keeper.as_deref()));
             enrols((files, handed_in), boot_class, verified, None, &mut reports)
         }
         Unsealed::Attempt(begun) => {
-            let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
+            let verified = may_enrol(header, config, TpmPresence::of(keeper.as_deref()));
             enrols((files, handed_in), boot_class, verified, Some((*begun, offer)), &mut reports)
         }
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
@@ -206,8 +206,8 @@ fn network(unsealed: &Unsealed, config: Option<&Result<VerifiedConfig, ConfigErr
     }
 }
 
-const fn needs_owner(reason: Reason) -> Decision {
-    Decision::Wait(Wait::NeedsOwner(reason), None)
+const fn needs_owner(reason: Reason) -> BootDecision {
+    BootDecision::Wait(Wait::NeedsOwner(reason), None)
 }
 
 /// Decides for a machine that is no member: with its config, wherever that came from, as the machine of an attempt that the
@@ -218,16 +218,16 @@ fn enrols(
     verified: Result<VerifiedConfig, Wait>,
     begun: Option<(Begun, Option<Box<FittingOffer>>)>,
     reports: &mut Vec<Report>,
-) -> Decision {
+) -> BootDecision {
     let VerifiedConfig { config, digest } = match verified {
         Ok(verified) => verified,
-        Err(wait) => return Decision::Wait(wait, None),
+        Err(wait) => return BootDecision::Wait(wait, None),
     };
     let EnrolmentConfig { node, first_contact, network, intent } = config;
     let leftover = seal::attempt_slot(files.seal.bytes());
     let site = Site { node, network, digest, boot_class, next: files.next_writes(), attempt: leftover };
     let redeem = match intent {
-        Intent::Create(create) => return Decision::Create(Box::new(Creation { site, create, first_contact })),
+        Intent::Create(create) => return BootDecision::Create(Box::new(Creation { site, create, first_contact })),
         Intent::Redeem(redeem) => redeem,
     };
     let joining = match begun {
@@ -239,24 +239,26 @@ fn enrols(
         }
         Some((begun, None)) => JoiningMachine { site, redeem, begun: Some(begun), identity: None, handed_in },
         Some((begun, Some(offer))) => match (Asker { site, redeem, begun, handed_in }).accept(*offer) {
-            Ok(draft) => return Decision::Admitted(Box::new(draft)),
+            Ok(draft) => return BootDecision::Admitted(Box::new(draft)),
             Err((asker, why)) => {
                 reports.push(Report::NotAccepted(why));
                 JoiningMachine::from(*asker)
             }
         },
     };
-    Decision::Join(Box::new(joining))
+    BootDecision::Join(Box::new(joining))
 }
 
 fn may_enrol(
     header: &Copies,
     config: Option<Result<VerifiedConfig, ConfigError>>,
-    tpm: Tpm,
+    tpm: TpmPresence,
 ) -> Result<VerifiedConfig, Wait> {
     for copy in &header.0 {
         match copy {
-            Copy::Valid(header) if header.state == State::Committed => return Err(Wait::NeedsOwner(Reason::LiveDisk)),
+            Copy::Valid(header) if header.state == HeaderState::Committed => {
+                return Err(Wait::NeedsOwner(Reason::LiveDisk));
+            }
             Copy::Refused(HeaderError::Newer(version)) => {
                 return Err(Wait::NeedsOwner(Reason::Newer { what: "data header", version: *version }));
             }
@@ -271,11 +273,11 @@ fn may_enrol(
     Ok(verified)
 }
 
-fn with_seal(seal: Box<Seal>, half: Result<ClusterHalf, Vec<OpenShare>>, beside: Beside<'_>) -> Decision {
+fn with_seal(seal: Box<Seal>, half: Result<ClusterHalf, Vec<OpenShare>>, beside: Beside<'_>) -> BootDecision {
     let Beside { files, header, .. } = beside;
     let (half, shares) = half.map_or_else(|shares| (None, shares), |half| (Some(half), Vec::new()));
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
-        Ok(opened) => return Decision::Open(Box::new(OpenableDisk::new(*seal, opened, half, beside))),
+        Ok(opened) => return BootDecision::Open(Box::new(OpenableDisk::new(*seal, opened, half, beside))),
         Err(OpenError::ClusterHalfMissing { generation }) => {
             let record = Record::fitting(files.record.bytes(), seal.body.disk, generation);
             let (header, directory) = (header.clone(), files.directory.clone());
@@ -286,7 +288,7 @@ fn with_seal(seal: Box<Seal>, half: Result<ClusterHalf, Vec<OpenShare>>, beside:
         }
         Err(error) => Wait::NeedsOwner(Reason::Header(error)),
     };
-    Decision::Wait(wait, Some(seal))
+    BootDecision::Wait(wait, Some(seal))
 }
 
 impl Findings {
@@ -294,9 +296,9 @@ impl Findings {
     #[must_use]
     pub fn seal(&self) -> Option<&Seal> {
         match &self.decision {
-            Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) => None,
-            Decision::Open(opening) => Some(opening.seal()),
-            Decision::Wait(_, seal) => seal.as_deref(),
+            BootDecision::Create(_) | BootDecision::Join(_) | BootDecision::Admitted(_) => None,
+            BootDecision::Open(opening) => Some(opening.seal()),
+            BootDecision::Wait(_, seal) => seal.as_deref(),
         }
     }
 
@@ -305,12 +307,12 @@ impl Findings {
     #[must_use]
     pub const fn refused(&self) -> Option<Reason> {
         match &self.decision {
-            Decision::Wait(Wait::NeedsOwner(reason @ Reason::Config(_)), _) => Some(*reason),
-            Decision::Create(_)
-            | Decision::Join(_)
-            | Decision::Admitted(_)
-            | Decision::Open(_)
-            | Decision::Wait(..) => None,
+            BootDecision::Wait(Wait::NeedsOwner(reason @ Reason::Config(_)), _) => Some(*reason),
+            BootDecision::Create(_)
+            | BootDecision::Join(_)
+            | BootDecision::Admitted(_)
+            | BootDecision::Open(_)
+            | BootDecision::Wait(..) => None,
         }
     }
 }

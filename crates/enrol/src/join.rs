@@ -11,9 +11,9 @@
 
 pub mod pace;
 
-use cluster::peers::Known;
+use cluster::peers::PeerBook;
 use cluster::record::Release;
-use cluster::redeem::{Answer, Body};
+use cluster::redeem::{RedeemAnswer, RedeemBody};
 use keys::attempt::{self, Attempt};
 use keys::data_key::Holder;
 use keys::derive::sha256;
@@ -238,10 +238,10 @@ impl Asker {
         self.body(about).sign(&self.redeem.ticket, exporter)
     }
 
-    pub(crate) fn body(&self, about: &About) -> Body {
+    pub(crate) fn body(&self, about: &About) -> RedeemBody {
         let About { release, root_hash, endpoints } = about.clone();
         let Begun { attempt, storage_key_name } = &self.begun;
-        Body {
+        RedeemBody {
             ticket: self.redeem.ticket.public(),
             owner: self.redeem.owner_pub_key,
             vpn_key: VpnPubKey(x25519_public(&attempt.vpn_key.0)),
@@ -279,7 +279,7 @@ impl Asker {
         }
     }
 
-    fn judged(&self, answer: &Answer, issued: &IssuedCertificates) -> Result<Judged, OfferError> {
+    fn judged(&self, answer: &RedeemAnswer, issued: &IssuedCertificates) -> Result<Judged, OfferError> {
         let Redeem { owner_pub_key, ticket, level, .. } = &self.redeem;
         let cluster = cluster_id(&issued.ca_spki);
         if sha256(&[&issued.ca_spki]) != ticket.ca_spki || cluster != ticket.cluster {
@@ -325,7 +325,7 @@ struct Judged {
 #[derive(Debug)]
 pub struct AdmissionOffer {
     /// The answer of a coordinator.
-    pub answer: Answer,
+    pub answer: RedeemAnswer,
     /// Certificates that the answer brought, the machine's for this machine's key.
     pub issued: IssuedCertificates,
 }
@@ -346,7 +346,7 @@ pub struct Draft {
     site: Site,
     redeem: Redeem,
     attempt: Attempt,
-    answer: Answer,
+    answer: RedeemAnswer,
     issued: IssuedCertificates,
     judged: Judged,
 }
@@ -394,7 +394,7 @@ impl Draft {
             ),
             esp(File::Record, next.record, record.emit(next.record.generation)?),
         ];
-        let peers = Known::of_answer(answer.version(), answer.peers);
+        let peers = PeerBook::of_answer(answer.version(), answer.peers);
         let making = Making {
             site,
             fresh,

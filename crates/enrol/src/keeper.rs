@@ -5,7 +5,7 @@ use keys::binding::{Binding, TpmObject};
 use keys::seal::SealError;
 use model::{BootClass, Secret};
 
-use crate::config::Tpm;
+use crate::config::TpmPresence;
 
 /// A TPM that answers, with what this boot measured into it. A machine without one has no keeper: `None`.
 pub trait Keeper {
@@ -68,7 +68,7 @@ pub enum SealLock {
     Body(SealError),
 }
 
-impl Tpm {
+impl TpmPresence {
     /// State of the machine's TPM, as far as a config and a decision need it.
     pub fn of<K: Keeper>(keeper: Option<&K>) -> Self {
         match keeper.map(Keeper::zero_pcr) {

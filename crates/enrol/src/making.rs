@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use keys::binding::Binding;
 use keys::data_key::{DataKey, HeaderFields, Holder, Volume};
-use keys::header::{Header, State, Suite};
+use keys::header::{Header, HeaderState, Suite};
 use keys::identity::{Identity, SigningKey};
 use keys::record::Record;
 use keys::recovery::{self, OwnerSealError, RecoveryPubKey, SecretContext, SecretKind};
 use keys::seal::{self, Body, Clear};
-use keys::two_slot::{File, Next, TooLarge};
+use keys::two_slot::{File, NextSlot, TooLarge};
 use model::{
     BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
     SealRoot, Secret, Uuid, VolumeKey, VpnPrivKey,
@@ -155,7 +155,7 @@ pub(crate) struct Making {
 }
 
 /// A whole slot of the ESP.
-pub(crate) fn esp(file: File, next: Next, bytes: Vec<u8>) -> Effect {
+pub(crate) fn esp(file: File, next: NextSlot, bytes: Vec<u8>) -> Effect {
     Effect::WriteEsp { file, slot: next.slot, bytes: bytes.into() }
 }
 
@@ -198,8 +198,8 @@ impl Making {
                 key.wrap(&wrapping, &local_key, &cluster_key, &holder)
             }
         };
-        let provisional = header(State::Provisional, FIRST_HEADER, fresh.provisional_salt);
-        let committed = header(State::Committed, FIRST_HEADER + 1, fresh.committed_salt);
+        let provisional = header(HeaderState::Provisional, FIRST_HEADER, fresh.provisional_salt);
+        let committed = header(HeaderState::Committed, FIRST_HEADER + 1, fresh.committed_salt);
         let identity = Identity {
             key: self.identity.into(),
             holder,

@@ -1,6 +1,6 @@
 //! The enrolment config against what people, tools and attackers make of it: every refusal has its own message.
 
-use formats::strict::Malformed;
+use formats::strict::FormatError;
 use keys::identity::SigningKey;
 use keys::network::{NetworkWire, PrefixWire, network_to_wire, prefix_to_wire};
 use model::{Chain, ClusterId, Ipv4Prefix, Level, NetworkConfig, POD_PREFIX};
@@ -8,7 +8,7 @@ use prost::Message as _;
 
 use crate::config::{
     ConfigError, ConfigWire, CreateWire, EnrolmentConfig, Intent, IntentWire, MOST_CONFIG_BYTES, PolicyError,
-    RedeemWire, SignedWire, Tpm, WithoutTpm, digest, read, sign_body,
+    RedeemWire, SignedWire, TpmPresence, WithoutTpm, digest, read, sign_body,
 };
 use crate::fixture::{config, network, owner, redeeming, secret};
 
@@ -462,15 +462,15 @@ fn what_this_version_cannot_serve_is_called_that() {
 /// Proves: D5
 #[test]
 fn automatic_without_a_tpm_needs_the_owners_word() {
-    assert_eq!(good().fits(Tpm::Present), Ok(()));
-    assert_eq!(good().fits(Tpm::Absent), Err(PolicyError::NoTpm));
-    assert_eq!(good().fits(Tpm::ZeroPcr(7)), Err(PolicyError::ZeroPcr(7)));
+    assert_eq!(good().fits(TpmPresence::Present), Ok(()));
+    assert_eq!(good().fits(TpmPresence::Absent), Err(PolicyError::NoTpm));
+    assert_eq!(good().fits(TpmPresence::ZeroPcr(7)), Err(PolicyError::ZeroPcr(7)));
     let unprotected = config(Level::Insecure, WithoutTpm::Unprotected);
-    assert_eq!(unprotected.fits(Tpm::Absent), Ok(()));
-    assert_eq!(unprotected.fits(Tpm::Present), Ok(()));
+    assert_eq!(unprotected.fits(TpmPresence::Absent), Ok(()));
+    assert_eq!(unprotected.fits(TpmPresence::Present), Ok(()));
     // A firmware that lies is no reason to do without: the owner allowed a machine that has no TPM.
-    assert_eq!(unprotected.fits(Tpm::ZeroPcr(7)), Err(PolicyError::ZeroPcr(7)));
-    assert_eq!(unprotected.fits(Tpm::ZeroPcr(4)), Err(PolicyError::ZeroPcr(4)));
+    assert_eq!(unprotected.fits(TpmPresence::ZeroPcr(7)), Err(PolicyError::ZeroPcr(7)));
+    assert_eq!(unprotected.fits(TpmPresence::ZeroPcr(4)), Err(PolicyError::ZeroPcr(4)));
 }
 
 /// Proves: S1 S11
@@ -514,7 +514,7 @@ fn the_cli_cannot_write_what_a_machine_refuses() {
 fn the_largest_config_is_read_to_its_end() {
     let error = read(&vec![0x0a; MOST_CONFIG_BYTES]).map(|_| ());
     assert_ne!(error, Err(ConfigError::TooLarge(MOST_CONFIG_BYTES)));
-    assert!(matches!(error, Err(ConfigError::Malformed(Malformed::Truncated("Signed") | Malformed::Twice { .. }))));
+    assert!(matches!(error, Err(ConfigError::Malformed(FormatError::Truncated("Signed") | FormatError::Twice { .. }))));
 }
 
 /// The bytes of whole configs; Ed25519 signs without random numbers, so the signature is fixed too.

@@ -3,10 +3,10 @@
 
 use keys::binding::Binding;
 use keys::data_key::{ClusterHalf, OpenDisk, OpenError};
-use keys::header::{Copies, State};
+use keys::header::{Copies, HeaderState};
 use keys::identity::Identity;
 use keys::seal::{self, Clear};
-use keys::two_slot::{Next, Slots, TooLarge};
+use keys::two_slot::{NextSlot, Slots, TooLarge};
 use model::{SealRoot, Secret};
 use unlock::directory;
 use unlock::share::open_shares;
@@ -38,13 +38,13 @@ pub(crate) struct Beside<'a> {
     /// Both places of the header.
     pub(crate) header: &'a Copies,
     /// Where the seal may be written anew.
-    pub(crate) next: Option<Next>,
+    pub(crate) next: Option<NextSlot>,
 }
 
 /// The seal's minimum, which rises with what lies on the ESP, or is lowered with what lies there by the owner's word.
 #[derive(Debug)]
 struct Raising {
-    next: Option<Next>,
+    next: Option<NextSlot>,
     directory: Slots,
     raised: Option<Effect>,
 }
@@ -106,15 +106,15 @@ impl OpenableDisk {
     /// Whether a cut came before the last step of create or join, so that this boot still performs some of them.
     #[must_use]
     pub fn finishes_create(&self) -> bool {
-        self.opened.header.state == State::Provisional || self.leftovers.config == Leftover::Remove
+        self.opened.header.state == HeaderState::Provisional || self.leftovers.config == Leftover::Remove
     }
 
     /// Message of one line for console and API.
     #[must_use]
     pub const fn message(&self) -> &'static str {
         match self.opened.header.state {
-            State::Committed => "opening the data partition",
-            State::Provisional => "finishing an interrupted create, then opening the data partition",
+            HeaderState::Committed => "opening the data partition",
+            HeaderState::Provisional => "finishing an interrupted create, then opening the data partition",
         }
     }
 
@@ -214,8 +214,8 @@ impl OpenableDisk {
         let mut last = Vec::new();
         let mut locked = opened.header.clone();
         let committed = match opened.header.state {
-            State::Provisional => Some(opened.commit(&seal.body.local_key, half.as_ref(), salt()?, &holder)?),
-            State::Committed => {
+            HeaderState::Provisional => Some(opened.commit(&seal.body.local_key, half.as_ref(), salt()?, &holder)?),
+            HeaderState::Committed => {
                 let rotated = match half.as_ref().filter(|half| locking.takes_next(half)) {
                     Some(half) => locking.rotate(&seal.body, &opened, half, salt()?)?,
                     None => None,

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Layer};
 use crate::files::{Leftover, Leftovers};
 use crate::step::{Effect, HeaderCopy, Mapping, Step};
 
-/// Effects in the order in which they are performed. Made of a [`crate::opening::OpenableDisk`], a [`crate::create::Draft`] or a
+/// Effects in the order in which they are performed. Made of a [`crate::opening::OpenableDisk`], a [`crate::create::CreationDraft`] or a
 /// [`crate::join::Draft`].
 #[derive(Debug)]
 pub struct Plan {

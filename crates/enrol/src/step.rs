@@ -3,10 +3,10 @@
 use std::fmt;
 
 use cluster::desired::Desired;
-use cluster::peers::Known;
+use cluster::peers::PeerBook;
 use keys::coordinator::CoordinatorKeys;
 use keys::data_key::{Holder, Volume};
-use keys::header::{HEADER_BYTES, Header, State};
+use keys::header::{HEADER_BYTES, Header, HeaderState};
 use keys::two_slot::File;
 use model::{DiskUuid, FirstContact, VpnPrivKey};
 use zeroize::Zeroizing;
@@ -24,7 +24,7 @@ pub enum Effect {
         /// Which of the two places.
         copy: HeaderCopy,
         /// The header's state: its create goes on, or is committed.
-        state: State,
+        state: HeaderState,
         /// The whole copy.
         bytes: Box<[u8; HEADER_BYTES]>,
     },
@@ -124,7 +124,7 @@ pub enum NewData {
         /// The machine's key in the VPN.
         vpn_key: VpnPrivKey,
         /// Peers that the machine exchanges packets with first.
-        peers: Known,
+        peers: PeerBook,
     },
 }
 
@@ -136,7 +136,7 @@ pub enum Step {
     /// [`Effect::GrowData`].
     GrowData,
     /// [`Effect::WriteHeader`].
-    WriteHeader(State, HeaderCopy),
+    WriteHeader(HeaderState, HeaderCopy),
     /// [`Effect::MapVolume`].
     MapVolume,
     /// [`Effect::MakeFilesystem`].
@@ -193,10 +193,14 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::MendTable => "mend the partition table",
             Self::GrowData => "grow the data partition",
-            Self::WriteHeader(State::Provisional, HeaderCopy::First) => "write the first copy of the data header",
-            Self::WriteHeader(State::Provisional, HeaderCopy::Second) => "write the second copy of the data header",
-            Self::WriteHeader(State::Committed, HeaderCopy::First) => "commit the first copy of the data header",
-            Self::WriteHeader(State::Committed, HeaderCopy::Second) => "commit the second copy of the data header",
+            Self::WriteHeader(HeaderState::Provisional, HeaderCopy::First) => "write the first copy of the data header",
+            Self::WriteHeader(HeaderState::Provisional, HeaderCopy::Second) => {
+                "write the second copy of the data header"
+            }
+            Self::WriteHeader(HeaderState::Committed, HeaderCopy::First) => "commit the first copy of the data header",
+            Self::WriteHeader(HeaderState::Committed, HeaderCopy::Second) => {
+                "commit the second copy of the data header"
+            }
             Self::MapVolume => "set up the block layers",
             Self::MakeFilesystem => "make the filesystem",
             Self::Mount => "mount the data partition",

@@ -2,7 +2,7 @@
 
 use keys::cold_start::{Epoch, WrappedKey};
 use keys::data_key::{ClusterHalf, Holder, OpenError};
-use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
+use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, HeaderState};
 use keys::seal::attempt_slot;
 use keys::share::{Share, ShareKey};
 use keys::two_slot::{File, Slot, Slots, TwoSlotFile};
@@ -14,11 +14,11 @@ use unlock::locked::LockedDisk;
 use zeroize::Zeroizing;
 
 use crate::asking::GivenAnswers;
-use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Intent, PolicyError, Tpm, WithoutTpm, digest};
+use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Intent, PolicyError, TpmPresence, WithoutTpm, digest};
 use crate::failure::{Failure, Layer};
 use crate::files::Leftover;
 use crate::fixture::{network, owner, redeeming, secret};
-use crate::found::{Decision, Findings, Report};
+use crate::found::{BootDecision, Findings, Report};
 use crate::keeper::SealLock;
 use crate::step::Step;
 use crate::wait::{Reason, Wait};
@@ -42,12 +42,12 @@ fn reason(world: &World) -> Reason {
     assert_eq!(format!("{after:?}"), format!("{world:?}"), "nothing was written");
     assert!(matches!(ended, Ended::Waiting(_)), "{ended:?}");
     let found = world.found();
-    let Decision::Wait(Wait::NeedsOwner(reason), _) = found.decision else { panic!("{found:?}") };
+    let BootDecision::Wait(Wait::NeedsOwner(reason), _) = found.decision else { panic!("{found:?}") };
     reason
 }
 
 fn opens(world: &World) -> bool {
-    matches!(world.found().decision, Decision::Open(_))
+    matches!(world.found().decision, BootDecision::Open(_))
 }
 
 fn with_config(mut world: World) -> World {
@@ -80,10 +80,12 @@ fn a_boot_that_writes_is_not_taken_for_one_that_waits() {
 #[test]
 fn nothing_found_waits_and_a_config_creates() {
     let mut world = World::flashed(LEVEL, tpm());
-    assert!(matches!(world.found().decision, Decision::Create(_)));
+    assert!(matches!(world.found().decision, BootDecision::Create(_)));
     world.files.config = None;
     let found = world.found();
-    let Decision::Wait(wait @ Wait::Blank(Tpm::Present), None) = &found.decision else { panic!("{found:?}") };
+    let BootDecision::Wait(wait @ Wait::Blank(TpmPresence::Present), None) = &found.decision else {
+        panic!("{found:?}")
+    };
     assert_eq!(wait.state(), WaitState::Blank);
 }
 
@@ -131,8 +133,8 @@ fn the_machines_item_wins_over_the_file() {
         let mut world = world.clone();
         (world.files.fw_cfg, world.files.config) = (fw_cfg.clone(), file.clone());
         let found = world.found();
-        assert_eq!(found.refused().is_some(), !matches!(found.decision, Decision::Create(_)), "{found:?}");
-        matches!(found.decision, Decision::Create(_))
+        assert_eq!(found.refused().is_some(), !matches!(found.decision, BootDecision::Create(_)), "{found:?}");
+        matches!(found.decision, BootDecision::Create(_))
     };
     assert!(creates(&good, &garbage) && creates(&None, &good));
     assert!(!creates(&garbage, &good) && !creates(&None, &garbage));
@@ -197,7 +199,7 @@ fn a_file_that_cannot_be_read_is_no_file_less() {
             blank.headers.iter_mut().for_each(|copy| copy.fill(0));
             assert_eq!(reason(&blank), Reason::Unreadable(path));
         } else if path == File::Share.paths()[0] {
-            assert!(matches!(spoilt.found().decision, Decision::Wait(Wait::AwaitingKeys(_), _)));
+            assert!(matches!(spoilt.found().decision, BootDecision::Wait(Wait::AwaitingKeys(_), _)));
         } else {
             assert!(opens(&spoilt), "{path}");
         }
@@ -261,7 +263,9 @@ fn of_two_seals_that_do_not_unseal_the_newest_names_the_cause() {
 #[test]
 fn a_tpm_that_fails_changes_nothing_and_is_told() {
     let fails = |found: &Findings| {
-        let Decision::Wait(wait @ Wait::Failed(Failure::Tpm(_)), None) = &found.decision else { panic!("{found:?}") };
+        let BootDecision::Wait(wait @ Wait::Failed(Failure::Tpm(_)), None) = &found.decision else {
+            panic!("{found:?}")
+        };
         assert_eq!(wait.state(), WaitState::Failed);
         assert!(wait.message().starts_with("the TPM is there and does not work: the TPM fails. Nothing was changed"));
         assert_eq!(found.network, NetworkConfig::Dhcp);
@@ -321,8 +325,8 @@ fn cut_in_join(after: usize) -> World {
 
 fn joins(world: &World) -> Option<Resumes> {
     match world.found().decision {
-        Decision::Join(joining) => Some(Resumes(joining.resumes())),
-        Decision::Create(_) | Decision::Admitted(_) | Decision::Open(_) | Decision::Wait(..) => None,
+        BootDecision::Join(joining) => Some(Resumes(joining.resumes())),
+        BootDecision::Create(_) | BootDecision::Admitted(_) | BootDecision::Open(_) | BootDecision::Wait(..) => None,
     }
 }
 
@@ -347,7 +351,7 @@ fn an_attempt_resumes_with_its_config_and_goes_with_another() {
     assert!(matches!(another.boot(None), Ended::Running(_)));
 
     let mut creates = with_config(attempt.clone());
-    assert!(matches!(creates.found().decision, Decision::Create(_)));
+    assert!(matches!(creates.found().decision, BootDecision::Create(_)));
     assert!(matches!(creates.boot(None), Ended::Running(_)));
     for world in [&creates, &another] {
         let seals = &world.files.seal.0;
@@ -356,7 +360,7 @@ fn an_attempt_resumes_with_its_config_and_goes_with_another() {
 
     let mut alone = attempt;
     alone.files.config = None;
-    assert!(matches!(alone.found().decision, Decision::Wait(Wait::Blank(_), None)));
+    assert!(matches!(alone.found().decision, BootDecision::Wait(Wait::Blank(_), None)));
 }
 
 /// A ticket for a machine by its key is of use only if that outlives the config which made it; nothing else does.
@@ -452,7 +456,7 @@ fn an_edited_older_or_damaged_header_is_refused_by_name() {
     let level = OpenError::Level { sealed: LEVEL, found: Level::Insecure };
     assert_eq!(reason(&raw), Reason::Header(level));
     let turned_back =
-        with_headers(created(), |header| Header { state: State::Provisional, ..header }.to_bytes().to_vec());
+        with_headers(created(), |header| Header { state: HeaderState::Provisional, ..header }.to_bytes().to_vec());
     assert_eq!(reason(&turned_back), Reason::Header(OpenError::Changed));
     let torn = with_headers(created(), |header| {
         let mut bytes = header.to_bytes().to_vec();
@@ -468,7 +472,7 @@ fn share(key: &ShareKey, value: &Secret<32>, epoch: &Epoch, wrapped: WrappedKey)
 }
 
 fn awaits_keys(found: &Findings) -> bool {
-    let Decision::Wait(wait @ Wait::AwaitingKeys(disk), Some(_)) = &found.decision else { return false };
+    let BootDecision::Wait(wait @ Wait::AwaitingKeys(disk), Some(_)) = &found.decision else { return false };
     wait.state() == WaitState::AwaitingKeys && disk.generation == 1
 }
 
@@ -607,7 +611,7 @@ fn every_message_names_only_commands_that_exist() {
         Failure::Refused(Layer::Filesystem, cause()),
     ];
     let waits = reasons.map(Wait::NeedsOwner).chain([
-        Wait::Blank(Tpm::Absent),
+        Wait::Blank(TpmPresence::Absent),
         Wait::AwaitingKeys(Box::new(LockedDisk {
             generation: 1,
             header: Copies([Copy::Blank, Copy::Blank]),

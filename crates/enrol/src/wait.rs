@@ -7,7 +7,7 @@ use keys::seal::SealError;
 use model::{Chain, WaitState};
 use unlock::locked::{LockedDisk, LockedMember};
 
-use crate::config::{ConfigError, Tpm};
+use crate::config::{ConfigError, TpmPresence};
 use crate::failure::Failure;
 use crate::join::Asker;
 use crate::keeper::SealLock;
@@ -17,7 +17,7 @@ use crate::seal::Seal;
 #[derive(Debug)]
 pub enum Wait {
     /// A blank machine, of which nothing is asked: waits to be activated, with this TPM.
-    Blank(Tpm),
+    Blank(TpmPresence),
     /// Waits for a cluster to let it in.
     LetIn(Box<Asker>),
     /// Waits for the cluster's half of the data key.

@@ -4,20 +4,20 @@
 
 use std::convert::Infallible;
 
-use cluster::desired::{Desired, EtcdPart, Shares};
-use cluster::epochs::Holding;
-use cluster::record::{Generations, Owner, Release, Standing, UnixSeconds};
-use cluster::redeem::{Answer, Redeem};
+use cluster::desired::{Desired, DesiredShares, EtcdPart};
+use cluster::epochs::ShareOrder;
+use cluster::record::{Generations, OwnerRecord, Release, Standing, UnixSeconds};
+use cluster::redeem::{RedeemAnswer, RedeemRequest};
 use cluster::state::StateVersion;
 use keys::binding::TpmObject;
 use keys::cold_start::Epoch;
 use keys::coordinator::AuthorityKeys;
 use keys::data_key::{ClusterHalf, Volume};
 use keys::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
-use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
+use keys::header::{Copies, Copy, HEADER_BYTES, HeaderState};
 use keys::identity::{cluster_id, cluster_key, machine_id};
 use keys::recovery::RecoveryPubKey;
-use keys::two_slot::{File, Next, SLOT_BYTES, Slots};
+use keys::two_slot::{File, NextSlot, SLOT_BYTES, Slots};
 use model::{
     Assignment, BootClass, ClusterId, ClusterKey, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey,
     MasterSecret, NodeName, OwnerPubKey, PcrSelection, Prefixes, RootHash, Secret, VPN_PREFIX,
@@ -28,11 +28,11 @@ use zeroize::Zeroizing;
 
 use crate::asking::{self, AnswerError, GivenAnswers, WaitingMachine};
 use crate::config::{EnrolmentConfig, WithoutTpm};
-use crate::create::{Creation, Material, NewAuthorities, Signer};
+use crate::create::{Creation, CreationMaterial, NewAuthorities, Signer};
 use crate::failure::Layer;
 use crate::files::Files;
 use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
-use crate::found::{Decision, Findings, Inputs, decide};
+use crate::found::{BootDecision, Findings, Inputs, decide};
 use crate::join::{self, About, AdmissionOffer, JoiningMachine};
 use crate::keeper::{Keeper, ReleaseError, SealLock};
 use crate::making::{Fresh, IssuedCertificates};
@@ -142,8 +142,13 @@ impl Default for Store {
 
 impl Store {
     /// GivenAnswers a request, unless the ticket is used up.
-    pub(crate) fn redeem(&mut self, machine: MachinePubKey, request: &[u8], exporter: &[u8; 32]) -> Option<Answer> {
-        let request = Redeem::verify(request, machine, exporter).expect("a good request");
+    pub(crate) fn redeem(
+        &mut self,
+        machine: MachinePubKey,
+        request: &[u8],
+        exporter: &[u8; 32],
+    ) -> Option<RedeemAnswer> {
+        let request = RedeemRequest::verify(request, machine, exporter).expect("a good request");
         let asks = (machine, request.body().disk);
         let known = self.admitted.iter().position(|it| *it == asks);
         let at = known.unwrap_or(self.admitted.len());
@@ -166,12 +171,12 @@ impl Store {
             prefixes: Prefixes::of(VPN_PREFIX),
             coordinators: [].into(),
             etcd: EtcdPart::Out,
-            shares: Shares::default(),
-            owners: vec![Owner { key: OwnerPubKey(owner().public()), recovery: RecoveryPubKey::of(&secret(2)) }],
+            shares: DesiredShares::default(),
+            owners: vec![OwnerRecord { key: OwnerPubKey(owner().public()), recovery: RecoveryPubKey::of(&secret(2)) }],
             level: Level::Insecure,
             cold_start: ColdStart::Automatic,
         };
-        Some(Answer {
+        Some(RedeemAnswer {
             time: UnixSeconds(1_800_000_000),
             certificate: b"machine certificate".to_vec(),
             ca_certificate: b"CA certificate".to_vec(),
@@ -331,7 +336,7 @@ impl World {
 
     /// GivenAnswers that a machine decides with which waits for its half and is given this one.
     pub(crate) fn given_half(&self, half: ClusterHalf) -> Result<GivenAnswers, AnswerError> {
-        let Decision::Wait(wait, seal) = self.found().decision else { panic!("it has its half") };
+        let BootDecision::Wait(wait, seal) = self.found().decision else { panic!("it has its half") };
         answered(&wait, seal.as_deref(), asking::Answer::Half(half))
     }
 
@@ -370,7 +375,7 @@ impl World {
 
     fn boot_in(&mut self, given: GivenAnswers, trouble: Trouble) -> Ended {
         let decision = match self.found_given(given).decision {
-            Decision::Wait(wait, seal) => {
+            BootDecision::Wait(wait, seal) => {
                 let member = wait.locked_member(seal.as_deref());
                 let half = member.and_then(|member| {
                     self.store.release(member.identity().holder.machine, member.disk(), member.generation())
@@ -383,9 +388,10 @@ impl World {
                     }
                 };
             }
-            decision @ (Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) | Decision::Open(_)) => {
-                decision
-            }
+            decision @ (BootDecision::Create(_)
+            | BootDecision::Join(_)
+            | BootDecision::Admitted(_)
+            | BootDecision::Open(_)) => decision,
         };
         let attempt = self.attempts;
         self.attempts = attempt + 1;
@@ -401,17 +407,19 @@ impl World {
             capped: false,
         };
         let (plan, membership) = match decision {
-            Decision::Create(creation) => boot.create(*creation),
-            Decision::Join(joining) => match boot.join(*joining) {
+            BootDecision::Create(creation) => boot.create(*creation),
+            BootDecision::Join(joining) => match boot.join(*joining) {
                 Ok(planned) => planned,
                 Err(ended) => return ended,
             },
-            Decision::Open(mut opening) => {
+            BootDecision::Open(mut opening) => {
                 let raised = opening.raise(&ca().spki, boot.world.tpm.as_mut(), drawn(attempt), 1_790_000_000);
                 raised.expect("a chip that seals");
                 opening.plan(drawn(attempt.wrapping_add(13))).expect("what opened commits")
             }
-            Decision::Admitted(_) | Decision::Wait(..) => unreachable!("nobody was asked yet, and who waits is above"),
+            BootDecision::Admitted(_) | BootDecision::Wait(..) => {
+                unreachable!("nobody was asked yet, and who waits is above")
+            }
         };
         boot.world.tells = membership.recorded.key_generation;
         match plan.perform(&mut boot) {
@@ -444,13 +452,13 @@ impl World {
     /// Has a machine that created its cluster hold its share for these generations of its cluster key, as a coordinator writes it
     /// while it serves.
     pub(crate) fn holds(&mut self, generations: Generations) {
-        let Ok(material) = Material::draw(drawn(0));
+        let Ok(material) = CreationMaterial::draw(drawn(0));
         let (holder, disk, key) = {
             let found = self.found();
             let body = &found.seal().expect("a member's seal opens").body;
             (body.holder(), body.disk, body.share_key())
         };
-        let holding = Holding { epoch: Epoch::first(holder.machine), stands: Some(1), disk, generations };
+        let holding = ShareOrder { epoch: Epoch::first(holder.machine), stands: Some(1), disk, generations };
         let written = share::hold(&holding, &holder, &material.master_secret, &key, &self.files.share);
         let write = written.expect("it holds it").expect("another generation is another share");
         self.slots(File::Share)[write.slot] = write.bytes.into();
@@ -498,7 +506,7 @@ impl World {
 impl Boot<'_> {
     fn create(&mut self, creation: Creation) -> (Plan, Membership) {
         assert!(!self.world.committed(), "a create on a committed disk");
-        let Ok(material) = Material::draw(drawn(self.attempt));
+        let Ok(material) = CreationMaterial::draw(drawn(self.attempt));
         let issued = IssuedCertificates { ca_spki: ca_spki(self.attempt), ..issued() };
         let draft = creation.draft(material, authorities(issued), vec!["192.0.2.10:7836".into()]);
         draft.plan(self.world.tpm.as_mut(), &Somebody, 1_790_000_000).expect("fits")
@@ -528,10 +536,12 @@ impl Boot<'_> {
         let wait = Wait::LetIn(Box::new(asker));
         let again =
             self.world.found_given(answered(&wait, None, asking::Answer::Retry).expect("it asks again")).decision;
-        assert!(matches!(again, Decision::Join(_)), "who asks again asks by the same config: {again:?}");
+        assert!(matches!(again, BootDecision::Join(_)), "who asks again asks by the same config: {again:?}");
         let given = answered(&wait, None, asking::Answer::FittingOffer(Box::new(offer))).expect("it is taken");
         let decision = self.world.found_given(given).decision;
-        let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };
+        let BootDecision::Admitted(draft) = decision else {
+            panic!("the same machine reads its attempt: {decision:?}")
+        };
         let Ok(fresh) = Fresh::draw(drawn(self.attempt.wrapping_add(7)));
         Ok(draft.plan(fresh, self.world.tpm.as_mut(), 1_790_000_000).expect("fits"))
     }
@@ -726,4 +736,4 @@ pub(crate) fn finished(level: Level, tpm: Option<Chip>) -> (World, ClusterId) {
 }
 
 /// The first write of a file goes to its first slot.
-pub(crate) const FIRST: Next = Next::FIRST;
+pub(crate) const FIRST: NextSlot = NextSlot::FIRST;

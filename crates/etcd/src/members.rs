@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use cluster::members::{Learner, Look, Members, Step, Voter};
+use cluster::members::{Learner, Look, MemberStep, Members, Voter};
 use model::{MachineId, etcd_peer_url};
 
 use crate::BadAnswer;
@@ -135,7 +135,7 @@ pub fn seen(listed: &[Member], own: &Health, others: &[Health], machines: &BTree
 /// get no answer before etcd's own deadline, 7 s later.
 #[must_use]
 pub fn change(
-    step: Step,
+    step: MemberStep,
     listed: &[Member],
     (own, others): (&Health, &[Health]),
     address: impl Fn(&MachineId) -> Option<Ipv4Addr>,
@@ -145,17 +145,17 @@ pub fn change(
         Some((vpn_ip, listed.iter().find(|member| member.vpn_ip == vpn_ip)))
     };
     match step {
-        Step::Add(machine) => match of(&machine)? {
+        MemberStep::Add(machine) => match of(&machine)? {
             (vpn_ip, None) => {
                 Some(MemberChange::Add(MemberAddRequest { peer_ur_ls: vec![etcd_peer_url(vpn_ip)], is_learner: true }))
             }
             (_, Some(_)) => None,
         },
-        Step::Promote(machine) => {
+        MemberStep::Promote(machine) => {
             let (_, member) = of(&machine)?;
             member.filter(|member| !member.votes).map(|it| MemberChange::Promote(MemberPromoteRequest { id: it.id }))
         }
-        Step::Remove(machine) => {
+        MemberStep::Remove(machine) => {
             let id = of(&machine)?.1?.id;
             let follow = others.iter().filter(|other| other.votes && other.leader == Some(own.id));
             let next = follow.max_by_key(|other| other.log).filter(|_| id == own.id);
@@ -224,14 +224,14 @@ mod tests {
         let address = |machine: &MachineId| (machine.0[0] < 5).then(|| ip(machine.0[0]));
         let own = says(1, Some(100), 9);
         let asked =
-            |step: fn(MachineId) -> Step, n: u8| change(step(MachineId([n; 16])), &listed, (&own, &[]), address);
+            |step: fn(MachineId) -> MemberStep, n: u8| change(step(MachineId([n; 16])), &listed, (&own, &[]), address);
         let add = MemberAddRequest { peer_ur_ls: vec!["https://10.118.0.3:7834".to_owned()], is_learner: true };
-        assert_eq!(asked(Step::Add, 3), Some(MemberChange::Add(add)));
-        assert_eq!((asked(Step::Add, 2), asked(Step::Add, 7)), (None, None));
-        assert_eq!(asked(Step::Promote, 2), Some(MemberChange::Promote(MemberPromoteRequest { id: 200 })));
-        assert_eq!((asked(Step::Promote, 1), asked(Step::Promote, 3)), (None, None));
-        assert_eq!(asked(Step::Remove, 1), Some(MemberChange::Remove(MemberRemoveRequest { id: 100 })));
-        assert_eq!(asked(Step::Remove, 3), None);
+        assert_eq!(asked(MemberStep::Add, 3), Some(MemberChange::Add(add)));
+        assert_eq!((asked(MemberStep::Add, 2), asked(MemberStep::Add, 7)), (None, None));
+        assert_eq!(asked(MemberStep::Promote, 2), Some(MemberChange::Promote(MemberPromoteRequest { id: 200 })));
+        assert_eq!((asked(MemberStep::Promote, 1), asked(MemberStep::Promote, 3)), (None, None));
+        assert_eq!(asked(MemberStep::Remove, 1), Some(MemberChange::Remove(MemberRemoveRequest { id: 100 })));
+        assert_eq!(asked(MemberStep::Remove, 3), None);
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         let listed = [1, 2, 3, 4].map(|n| member(n, n != 4));
         let own = says(1, Some(100), 9);
         let asked = |n: u8, others: &[Health]| {
-            change(Step::Remove(MachineId([n; 16])), &listed, (&own, others), |machine| Some(ip(machine.0[0])))
+            change(MemberStep::Remove(MachineId([n; 16])), &listed, (&own, others), |machine| Some(ip(machine.0[0])))
         };
         let remove = |n: u64| Some(MemberChange::Remove(MemberRemoveRequest { id: n * 100 }));
         let lead = |n: u64| Some(MemberChange::MoveLeader(MoveLeaderRequest { target_id: n * 100 }));

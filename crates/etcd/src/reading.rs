@@ -99,7 +99,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use cluster::key::{AuditId, Key};
-    use cluster::record::{Changes, HolderRecord};
+    use cluster::record::{ChangeCount, HolderRecord};
     use model::MachineId;
     use proptest::prelude::*;
 
@@ -128,7 +128,7 @@ mod tests {
             let disk = |n: u8| (Key::Disk(model::DiskUuid(model::Uuid([n; 16]))).bytes(), holder.clone());
             let mut keys: BTreeMap<_, _> = (0..disks).map(disk).collect();
             keys.extend((0..lines).map(|change| (Key::Audit(AuditId::Changed { change }).bytes(), vec![0xff])));
-            keys.insert(Key::Version.bytes(), Changes(5).encode());
+            keys.insert(Key::Version.bytes(), ChangeCount(5).encode());
             keys.insert(Key::Address([10, 118, 0, 1].into()).bytes(), holder.clone());
             // Not ours.
             keys.insert(b"/registry/pods".to_vec(), vec![]);
@@ -144,7 +144,7 @@ mod tests {
             }
             prop_assert_eq!(reading.pairs.len(), usize::from(disks) + 2);
             let view = reading.view().expect("our own");
-            prop_assert_eq!((view.revision(), view.state().version()), (9, Some((Changes(5), 3))));
+            prop_assert_eq!((view.revision(), view.state().version()), (9, Some((ChangeCount(5), 3))));
         }
     }
 

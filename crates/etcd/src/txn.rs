@@ -1,7 +1,7 @@
 //! A transaction of the cluster's decisions as etcd takes it.
 
 use cluster::key::Key;
-use cluster::txn::{Condition, Outcome, Txn};
+use cluster::txn::{KeyCondition, Outcome, Txn};
 
 use crate::wire::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::etcdserverpb::request_op::Request;
@@ -53,10 +53,10 @@ pub fn outcome(answer: &TxnResponse) -> Result<Outcome, BadAnswer> {
     }
 }
 
-fn compare(key: &Key, condition: Condition) -> Compare {
+fn compare(key: &Key, condition: KeyCondition) -> Compare {
     let (target, target_union) = match condition {
-        Condition::Absent => (CompareTarget::Create, TargetUnion::CreateRevision(0)),
-        Condition::ModifiedIn(revision) => (CompareTarget::Mod, TargetUnion::ModRevision(number(revision))),
+        KeyCondition::Absent => (CompareTarget::Create, TargetUnion::CreateRevision(0)),
+        KeyCondition::ModifiedIn(revision) => (CompareTarget::Mod, TargetUnion::ModRevision(number(revision))),
     };
     Compare {
         result: CompareResult::Equal.into(),
@@ -73,7 +73,7 @@ const fn op(request: Request) -> RequestOp {
 #[cfg(test)]
 mod tests {
     use cluster::state::State;
-    use cluster::txn::{self, Granted};
+    use cluster::txn::{self, Grant};
     use prost::Message as _;
 
     use super::*;
@@ -85,12 +85,12 @@ mod tests {
     fn a_transaction_is_these_bytes() {
         let txn = Txn {
             compares: vec![
-                txn::Compare { key: Key::Version, condition: Condition::ModifiedIn(5) },
-                txn::Compare { key: Key::Cluster, condition: Condition::Absent },
+                txn::Compare { key: Key::Version, condition: KeyCondition::ModifiedIn(5) },
+                txn::Compare { key: Key::Cluster, condition: KeyCondition::Absent },
             ],
             puts: vec![(Key::Version, vec![7])],
             deletes: vec![Key::Cluster],
-            granted: Granted::Done,
+            granted: Grant::Done,
         };
         let (version, cluster) = (b"/cairn/v1/version", b"/cairn/v1/cluster");
         let field = |number: u8, bytes: &[u8]| {

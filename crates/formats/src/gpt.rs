@@ -22,7 +22,7 @@ use std::io;
 use model::Uuid;
 
 pub use crc::crc32;
-pub use plan::{CannotGrow, CannotMake, Step};
+pub use plan::{CannotGrow, CannotMake, TableStep};
 
 /// Bytes of a sector.
 pub const SECTOR: u64 = SECTOR_BYTES as u64;

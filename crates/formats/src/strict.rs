@@ -64,7 +64,7 @@ pub enum Rule {
 
 /// Why bytes are not the message they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum FormatError {
     /// There is nothing: a file that was never written.
     #[error("{0} is empty")]
     Empty(&'static str),
@@ -103,10 +103,10 @@ pub enum Malformed {
 /// Checks that `bytes` are exactly one message of the shape of `schema`.
 ///
 /// # Errors
-/// [`Malformed`] names the first thing that is not as the table says.
-pub fn check(bytes: &[u8], schema: &Message) -> Result<(), Malformed> {
+/// [`FormatError`] names the first thing that is not as the table says.
+pub fn check(bytes: &[u8], schema: &Message) -> Result<(), FormatError> {
     if bytes.is_empty() {
-        return Err(Malformed::Empty(schema.name));
+        return Err(FormatError::Empty(schema.name));
     }
     message(bytes, schema)
 }
@@ -115,10 +115,10 @@ pub fn check(bytes: &[u8], schema: &Message) -> Result<(), Malformed> {
 /// before the rest of the message can be understood. Other fields are skipped, of whatever kind they are.
 ///
 /// # Errors
-/// [`Malformed`] when the bytes are no protobuf at all, or when the field occurs twice or as something else.
-pub fn version(bytes: &[u8], schema: &Message, field: &'static str, number: u32) -> Result<Option<u64>, Malformed> {
+/// [`FormatError`] when the bytes are no protobuf at all, or when the field occurs twice or as something else.
+pub fn version(bytes: &[u8], schema: &Message, field: &'static str, number: u32) -> Result<Option<u64>, FormatError> {
     if bytes.is_empty() {
-        return Err(Malformed::Empty(schema.name));
+        return Err(FormatError::Empty(schema.name));
     }
     let mut reader = Reader { rest: bytes, message: schema.name };
     let mut found = None;
@@ -128,22 +128,22 @@ pub fn version(bytes: &[u8], schema: &Message, field: &'static str, number: u32)
             continue;
         }
         let Value::Varint(value) = value else {
-            return Err(Malformed::WireType { message: schema.name, field });
+            return Err(FormatError::WireType { message: schema.name, field });
         };
         if found.replace(value).is_some() {
-            return Err(Malformed::Twice { message: schema.name, field });
+            return Err(FormatError::Twice { message: schema.name, field });
         }
     }
     Ok(found)
 }
 
-fn message(bytes: &[u8], schema: &Message) -> Result<(), Malformed> {
+fn message(bytes: &[u8], schema: &Message) -> Result<(), FormatError> {
     let mut reader = Reader { rest: bytes, message: schema.name };
     while !reader.rest.is_empty() {
         let before = reader.rest;
         let (number, value) = reader.field()?;
         let Some(field) = schema.fields.iter().find(|field| u64::from(field.number) == number) else {
-            return Err(Malformed::Unknown { message: schema.name, number });
+            return Err(FormatError::Unknown { message: schema.name, number });
         };
         let earlier = &bytes[..bytes.len() - before.len()];
         once(earlier, schema, field)?;
@@ -153,29 +153,31 @@ fn message(bytes: &[u8], schema: &Message) -> Result<(), Malformed> {
 }
 
 /// Refuses `field` if the bytes before it hold it already, or another arm of its oneof.
-fn once(earlier: &[u8], schema: &Message, field: &Field) -> Result<(), Malformed> {
-    let twice = Malformed::Twice { message: schema.name, field: field.name };
+fn once(earlier: &[u8], schema: &Message, field: &Field) -> Result<(), FormatError> {
+    let twice = FormatError::Twice { message: schema.name, field: field.name };
     match field.rule {
         Rule::Repeated => Ok(()),
         Rule::Required | Rule::Optional if occurs(earlier, schema, field)? => Err(twice),
         Rule::Required | Rule::Optional => Ok(()),
         Rule::Arm(_) if occurs(earlier, schema, field)? => Err(twice),
-        Rule::Arm(oneof) if any_arm(earlier, schema, oneof)? => Err(Malformed::TwoArms { message: schema.name, oneof }),
+        Rule::Arm(oneof) if any_arm(earlier, schema, oneof)? => {
+            Err(FormatError::TwoArms { message: schema.name, oneof })
+        }
         Rule::Arm(_) => Ok(()),
     }
 }
 
-fn present(bytes: &[u8], schema: &Message, field: &Field) -> Result<(), Malformed> {
+fn present(bytes: &[u8], schema: &Message, field: &Field) -> Result<(), FormatError> {
     match field.rule {
         Rule::Required if !occurs(bytes, schema, field)? => {
-            Err(Malformed::Missing { message: schema.name, field: field.name })
+            Err(FormatError::Missing { message: schema.name, field: field.name })
         }
-        Rule::Arm(oneof) if !any_arm(bytes, schema, oneof)? => Err(Malformed::NoArm { message: schema.name, oneof }),
+        Rule::Arm(oneof) if !any_arm(bytes, schema, oneof)? => Err(FormatError::NoArm { message: schema.name, oneof }),
         Rule::Required | Rule::Arm(_) | Rule::Optional | Rule::Repeated => Ok(()),
     }
 }
 
-fn any_arm(bytes: &[u8], schema: &Message, oneof: &'static str) -> Result<bool, Malformed> {
+fn any_arm(bytes: &[u8], schema: &Message, oneof: &'static str) -> Result<bool, FormatError> {
     for arm in schema.fields.iter().filter(|arm| arm.rule == Rule::Arm(oneof)) {
         if occurs(bytes, schema, arm)? {
             return Ok(true);
@@ -184,7 +186,7 @@ fn any_arm(bytes: &[u8], schema: &Message, oneof: &'static str) -> Result<bool, 
     Ok(false)
 }
 
-fn occurs(bytes: &[u8], schema: &Message, field: &Field) -> Result<bool, Malformed> {
+fn occurs(bytes: &[u8], schema: &Message, field: &Field) -> Result<bool, FormatError> {
     let mut reader = Reader { rest: bytes, message: schema.name };
     while !reader.rest.is_empty() {
         if reader.field()?.0 == u64::from(field.number) {
@@ -194,8 +196,8 @@ fn occurs(bytes: &[u8], schema: &Message, field: &Field) -> Result<bool, Malform
     Ok(false)
 }
 
-fn fits(value: Value<'_>, message_name: &'static str, field: &Field) -> Result<(), Malformed> {
-    let range = Malformed::Range { message: message_name, field: field.name };
+fn fits(value: Value<'_>, message_name: &'static str, field: &Field) -> Result<(), FormatError> {
+    let range = FormatError::Range { message: message_name, field: field.name };
     match (field.kind, value) {
         (Kind::Bool, Value::Varint(number)) if number > 1 => Err(range),
         (Kind::U32, Value::Varint(number)) if u32::try_from(number).is_err() => Err(range),
@@ -203,13 +205,13 @@ fn fits(value: Value<'_>, message_name: &'static str, field: &Field) -> Result<(
         (Kind::Fixed32, Value::Four) | (Kind::Bytes, Value::Delimited(_)) => Ok(()),
         (Kind::Text, Value::Delimited(bytes)) => match std::str::from_utf8(bytes) {
             Ok(_) => Ok(()),
-            Err(_) => Err(Malformed::NotUtf8 { message: message_name, field: field.name }),
+            Err(_) => Err(FormatError::NotUtf8 { message: message_name, field: field.name }),
         },
         (Kind::Message(schema), Value::Delimited(bytes)) => message(bytes, schema),
         (
             Kind::Bool | Kind::U32 | Kind::U64 | Kind::Fixed32 | Kind::Bytes | Kind::Text | Kind::Message(_),
             Value::Varint(_) | Value::Four | Value::Eight | Value::Delimited(_) | Value::Group,
-        ) => Err(Malformed::WireType { message: message_name, field: field.name }),
+        ) => Err(FormatError::WireType { message: message_name, field: field.name }),
     }
 }
 
@@ -229,7 +231,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn field(&mut self) -> Result<(u64, Value<'a>), Malformed> {
+    fn field(&mut self) -> Result<(u64, Value<'a>), FormatError> {
         let tag = self.varint()?;
         let value = match tag & 7 {
             0 => Value::Varint(self.varint()?),
@@ -244,29 +246,29 @@ impl<'a> Reader<'a> {
         Ok((tag >> 3, value))
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
-        let length = usize::try_from(length).map_err(|_| Malformed::Truncated(self.message))?;
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(Malformed::Truncated(self.message))?;
+    fn take(&mut self, length: u64) -> Result<&'a [u8], FormatError> {
+        let length = usize::try_from(length).map_err(|_| FormatError::Truncated(self.message))?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(FormatError::Truncated(self.message))?;
         self.rest = rest;
         Ok(taken)
     }
 
     /// A base-128 varint in its shortest form.
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, FormatError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.take(1)?[0];
             let bits = u64::from(byte & 0x7f);
             let overlong = (shift == 63 && bits > 1) || (shift > 0 && byte == 0);
             if overlong {
-                return Err(Malformed::Overlong(self.message));
+                return Err(FormatError::Overlong(self.message));
             }
             number |= bits << shift;
             if byte & 0x80 == 0 {
                 return Ok(number);
             }
         }
-        Err(Malformed::Overlong(self.message))
+        Err(FormatError::Overlong(self.message))
     }
 }
 
@@ -275,7 +277,7 @@ impl<'a> Reader<'a> {
 /// `message(Struct, TABLE)`. Whoever uses it depends on prost.
 ///
 /// ```
-/// use formats::strict::{self, Malformed};
+/// use formats::strict::{self, FormatError};
 /// use prost::Message as _;
 ///
 /// formats::strict_message! {
@@ -288,7 +290,7 @@ impl<'a> Reader<'a> {
 ///
 /// let bytes = PointWire { x: 5, marks: vec![vec![7]] }.encode_to_vec();
 /// assert_eq!(strict::check(&bytes, &POINT), Ok(()));
-/// assert_eq!(strict::check(&bytes[2..], &POINT), Err(Malformed::Missing { message: "Point", field: "x" }));
+/// assert_eq!(strict::check(&bytes[2..], &POINT), Err(FormatError::Missing { message: "Point", field: "x" }));
 /// ```
 #[macro_export]
 macro_rules! strict_message {
@@ -463,67 +465,67 @@ mod tests {
     #[test]
     fn whatever_the_table_does_not_say_is_refused_by_name() {
         let message = "Outer";
-        let rows: &[(&[u8], Malformed, &str)] = &[
-            (&[], Malformed::Empty(message), "Outer is empty"),
-            (&[0x08], Malformed::Truncated(message), "Outer ends in the middle of a field"),
-            (&[0x08, 0x80], Malformed::Truncated(message), "Outer ends in the middle of a field"),
-            (&[0x08, 1, 0x2a, 2, 1], Malformed::Truncated(message), "Outer ends in the middle of a field"),
-            (&[0x08, 1, 0x35, 1, 2, 3], Malformed::Truncated(message), "Outer ends in the middle of a field"),
-            (&[0x08, 0x81, 0x00, 0x2a, 0], Malformed::Overlong(message), "Outer holds an overlong number"),
-            (&[0x88, 0x00, 1, 0x2a, 0], Malformed::Overlong(message), "Outer holds an overlong number"),
+        let rows: &[(&[u8], FormatError, &str)] = &[
+            (&[], FormatError::Empty(message), "Outer is empty"),
+            (&[0x08], FormatError::Truncated(message), "Outer ends in the middle of a field"),
+            (&[0x08, 0x80], FormatError::Truncated(message), "Outer ends in the middle of a field"),
+            (&[0x08, 1, 0x2a, 2, 1], FormatError::Truncated(message), "Outer ends in the middle of a field"),
+            (&[0x08, 1, 0x35, 1, 2, 3], FormatError::Truncated(message), "Outer ends in the middle of a field"),
+            (&[0x08, 0x81, 0x00, 0x2a, 0], FormatError::Overlong(message), "Outer holds an overlong number"),
+            (&[0x88, 0x00, 1, 0x2a, 0], FormatError::Overlong(message), "Outer holds an overlong number"),
             (
                 &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
-                Malformed::Overlong(message),
+                FormatError::Overlong(message),
                 "Outer holds an overlong number",
             ),
-            (&[0x38, 1], Malformed::Unknown { message, number: 7 }, "Outer has an unknown field 7"),
-            (&[0x00, 1], Malformed::Unknown { message, number: 0 }, "Outer has an unknown field 0"),
+            (&[0x38, 1], FormatError::Unknown { message, number: 7 }, "Outer has an unknown field 7"),
+            (&[0x00, 1], FormatError::Unknown { message, number: 0 }, "Outer has an unknown field 0"),
             (
                 &[0x0a, 1, 1],
-                Malformed::WireType { message, field: "version" },
+                FormatError::WireType { message, field: "version" },
                 "field version of Outer has the wrong wire type",
             ),
             (
                 &[0x0b],
-                Malformed::WireType { message, field: "version" },
+                FormatError::WireType { message, field: "version" },
                 "field version of Outer has the wrong wire type",
             ),
             (
                 &[0x1a, 2, 1, 1],
-                Malformed::WireType { message, field: "list" },
+                FormatError::WireType { message, field: "list" },
                 "field list of Outer has the wrong wire type",
             ),
             (
                 &[0x08, 1, 0x08, 1, 0x2a, 0],
-                Malformed::Twice { message, field: "version" },
+                FormatError::Twice { message, field: "version" },
                 "field version of Outer occurs twice",
             ),
             (
                 &[0x08, 1, 0x2a, 0, 0x2a, 0],
-                Malformed::Twice { message, field: "right" },
+                FormatError::Twice { message, field: "right" },
                 "field right of Outer occurs twice",
             ),
             (
                 &[0x08, 1, 0x22, 0, 0x2a, 0],
-                Malformed::TwoArms { message, oneof: "side" },
+                FormatError::TwoArms { message, oneof: "side" },
                 "Outer has more than one side",
             ),
-            (&[0x2a, 0], Malformed::Missing { message, field: "version" }, "Outer lacks field version"),
-            (&[0x08, 1], Malformed::NoArm { message, oneof: "side" }, "Outer lacks one of its side fields"),
-            (&[0x10, 2], Malformed::Range { message, field: "flag" }, "field flag of Outer is out of range"),
+            (&[0x2a, 0], FormatError::Missing { message, field: "version" }, "Outer lacks field version"),
+            (&[0x08, 1], FormatError::NoArm { message, oneof: "side" }, "Outer lacks one of its side fields"),
+            (&[0x10, 2], FormatError::Range { message, field: "flag" }, "field flag of Outer is out of range"),
             (
                 &[0x08, 0x80, 0x80, 0x80, 0x80, 0x10],
-                Malformed::Range { message, field: "version" },
+                FormatError::Range { message, field: "version" },
                 "field version of Outer is out of range",
             ),
             (
                 &[0x08, 1, 0x22, 3, 0x0a, 1, 0xff],
-                Malformed::NotUtf8 { message: "Inner", field: "text" },
+                FormatError::NotUtf8 { message: "Inner", field: "text" },
                 "field text of Inner is not UTF-8",
             ),
             (
                 &[0x08, 1, 0x22, 2, 0x10, 1],
-                Malformed::Unknown { message: "Inner", number: 2 },
+                FormatError::Unknown { message: "Inner", number: 2 },
                 "Inner has an unknown field 2",
             ),
         ];
@@ -537,11 +539,11 @@ mod tests {
     fn a_version_is_found_among_fields_of_a_later_time() {
         assert_eq!(version(&[0x7a, 1, 9, 0x08, 2, 0x79, 0, 0, 0, 0, 0, 0, 0, 0], &OUTER, "version", 1), Ok(Some(2)));
         assert_eq!(version(&[0x7a, 1, 9], &OUTER, "version", 1), Ok(None));
-        let twice = Malformed::Twice { message: "Outer", field: "version" };
+        let twice = FormatError::Twice { message: "Outer", field: "version" };
         assert_eq!(version(&[0x08, 2, 0x08, 3], &OUTER, "version", 1), Err(twice));
-        let other = Malformed::WireType { message: "Outer", field: "version" };
+        let other = FormatError::WireType { message: "Outer", field: "version" };
         assert_eq!(version(&[0x0a, 0], &OUTER, "version", 1), Err(other));
-        assert_eq!(version(&[], &OUTER, "version", 1), Err(Malformed::Empty("Outer")));
+        assert_eq!(version(&[], &OUTER, "version", 1), Err(FormatError::Empty("Outer")));
     }
 
     proptest! {

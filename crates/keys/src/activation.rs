@@ -168,22 +168,22 @@ fn holds(code: &Code, words: &[u8], proof: &[u8]) -> bool {
 
 /// Caller that knows the code: has told nothing yet, and believes nobody.
 #[derive(Debug)]
-pub struct Caller<'a> {
+pub struct ActivationCaller<'a> {
     code: &'a Code,
     connection: Connection,
 }
 
-/// Somebody who knows the code is at the other end of the connection. Only [`Caller::believes`] makes one, so that no config is
+/// Somebody who knows the code is at the other end of the connection. Only [`ActivationCaller::believes`] makes one, so that no config is
 /// on its way before:
 ///
 /// ```compile_fail,E0451
-/// fn beside(caller: keys::activation::Caller<'_>) -> keys::activation::ProvenPeer<'_> {
+/// fn beside(caller: keys::activation::ActivationCaller<'_>) -> keys::activation::ProvenPeer<'_> {
 ///     keys::activation::ProvenPeer { caller } // nobody proved anything
 /// }
 /// ```
 #[derive(Debug)]
 pub struct ProvenPeer<'a> {
-    caller: Caller<'a>,
+    caller: ActivationCaller<'a>,
 }
 
 /// Another code, or another view of the connection.
@@ -193,7 +193,7 @@ pub struct ProvenPeer<'a> {
 )]
 pub struct CodeMismatch;
 
-impl<'a> Caller<'a> {
+impl<'a> ActivationCaller<'a> {
     /// Somebody with this code, on this connection.
     #[must_use]
     pub const fn new(code: &'a Code, connection: Connection) -> Self {

@@ -8,25 +8,25 @@
 
 use std::net::Ipv4Addr;
 
-use formats::strict::{self, Malformed};
+use formats::strict::{self, FormatError};
 use model::{Assignment, BadAssignment};
 use prost::Message as _;
 
 use crate::network::{self, PREFIX, PrefixWire, can_be_a_host};
-use crate::numbers::{self, BadRoles};
+use crate::numbers::{self, BadKubernetesRoles};
 
 /// Why bytes are no assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AssignmentError {
     /// Not the protobuf that it should be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A cluster role this version does not know.
     #[error("the assignment names the unknown role {0}")]
     Role(u32),
     /// The Kubernetes roles are no set that this version knows.
     #[error("the assignment names {0}")]
-    KubernetesRoles(BadRoles),
+    KubernetesRoles(BadKubernetesRoles),
     /// No machine can have the address.
     #[error("{0} is not an address a machine can have")]
     Address(Ipv4Addr),
@@ -56,7 +56,7 @@ pub fn encode(assignment: &Assignment) -> Vec<u8> {
 /// [`AssignmentError`] names what makes no sense.
 pub fn decode(bytes: &[u8]) -> Result<Assignment, AssignmentError> {
     strict::check(bytes, &ASSIGNMENT)?;
-    let wire = AssignmentWire::decode(bytes).map_err(|_| Malformed::Truncated(ASSIGNMENT.name))?;
+    let wire = AssignmentWire::decode(bytes).map_err(|_| FormatError::Truncated(ASSIGNMENT.name))?;
     let role = numbers::cluster_role::of(wire.role).ok_or(AssignmentError::Role(wire.role))?;
     let kubernetes = numbers::kubernetes_roles(&wire.kubernetes_roles).map_err(AssignmentError::KubernetesRoles)?;
     let vpn_ip = Ipv4Addr::from_bits(wire.vpn_ip);
@@ -101,7 +101,7 @@ mod tests {
         };
         assert_eq!(read(|_| ()), Ok(Ipv4Addr::new(10, 118, 0, 9)));
         assert_eq!(read(|wire| wire.role = 3), Err(AssignmentError::Role(3)));
-        let unknown = Err(AssignmentError::KubernetesRoles(BadRoles::Unknown(9)));
+        let unknown = Err(AssignmentError::KubernetesRoles(BadKubernetesRoles::Unknown(9)));
         assert_eq!(read(|wire| wire.kubernetes_roles.push(9)), unknown);
         assert_eq!(read(|wire| wire.vpn_ip = 0), Err(AssignmentError::Address(Ipv4Addr::UNSPECIFIED)));
         assert_eq!(read(|wire| wire.pods = None), Err(AssignmentError::Unfit(BadAssignment::Pods)));

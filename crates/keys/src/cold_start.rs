@@ -93,7 +93,12 @@ impl Epoch {
 
     /// The key and the share of `holder`, if it holds one.
     #[must_use]
-    pub fn derive(&self, master: &MasterSecret, cluster: ClusterId, holder: &MachineId) -> Option<(Key, Secret<32>)> {
+    pub fn derive(
+        &self,
+        master: &MasterSecret,
+        cluster: ClusterId,
+        holder: &MachineId,
+    ) -> Option<(ColdStartKey, Secret<32>)> {
         let at = self.place(holder)?;
         let holders: Vec<u8> = self.holders.iter().flat_map(|id| id.0).collect();
         let length = u32::try_from(holders.len()).expect("few holders").to_be_bytes();
@@ -104,13 +109,13 @@ impl Epoch {
         };
         let polynomial: Vec<Secret<32>> = (0..self.threshold()).map(coefficient).collect();
         let share = shamir::evaluate(&polynomial, at);
-        Some((Key(polynomial.into_iter().next()?), share))
+        Some((ColdStartKey(polynomial.into_iter().next()?), share))
     }
 }
 
 /// The cold-start key of one epoch. Made by [`Epoch::derive`], and found again by [`Shares`].
 #[derive(Debug)]
-pub struct Key(Secret<32>);
+pub struct ColdStartKey(Secret<32>);
 
 /// Cluster key of a machine's disk, wrapped with the cold-start key: another machine, disk or generation is another
 /// key. While it is rotated, the next one is wrapped, too.
@@ -138,7 +143,7 @@ impl WrappedKey {
     }
 }
 
-impl Key {
+impl ColdStartKey {
     /// A holder's cluster key under this one. The same input gives the same bytes, so the nonce may be zero.
     #[must_use]
     pub fn wrap(&self, half: &ClusterHalf) -> WrappedKey {
@@ -233,7 +238,7 @@ impl Shares {
         let chosen = |set: u32| points.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, it)| *it);
         quorums.filter(|set| chosen(*set).any(|(holder, _)| holder == newest)).find_map(|set| {
             let points: Vec<&Point> = chosen(set).map(|(_, point)| point).collect();
-            Key(shamir::secret_of(&points)).unwrap(&self.wrapped).ok()
+            ColdStartKey(shamir::secret_of(&points)).unwrap(&self.wrapped).ok()
         })
     }
 }

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use formats::strict::{self, Malformed};
+use formats::strict::{self, FormatError};
 use model::MasterSecret;
 use prost::Message as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -54,7 +54,7 @@ pub enum BadKeys {
     TooLarge(usize),
     /// Not the protobuf that they should be.
     #[error("a coordinator's keys are malformed")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// Another version.
     #[error("a coordinator's keys are of version {0}, which this one does not know")]
     Version(u32),
@@ -73,7 +73,7 @@ impl CoordinatorKeys {
             return Err(BadKeys::TooLarge(bytes.len()));
         }
         strict::check(bytes, &KEYS)?;
-        let mut wire: KeysWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(KEYS.name))?;
+        let mut wire: KeysWire = wiped::decode(bytes).map_err(|_| FormatError::Truncated(KEYS.name))?;
         if wire.version != VERSION {
             return Err(BadKeys::Version(wire.version));
         }

@@ -10,7 +10,7 @@ use model::{ClusterId, ClusterKey, DiskUuid, Level, LocalKey, MachineId, Secret,
 use zeroize::Zeroizing;
 
 use crate::derive::{decrypt, encrypt, equal, hkdf, secret};
-use crate::header::{Copies, Header, HeaderError, Lock, State, Suite};
+use crate::header::{Copies, Header, HeaderError, HeaderState, Lock, Suite};
 use crate::purpose::Purpose;
 use crate::recovery::{self, OwnerSealError, RecoveryPubKey, SealedToOwner, SecretContext, SecretKind};
 
@@ -182,7 +182,7 @@ pub struct DataKey(VolumeKey);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderFields {
     /// How far create came.
-    pub state: State,
+    pub state: HeaderState,
     /// Generation: one more than that of the header it replaces.
     pub generation: u64,
     /// The disk.
@@ -288,7 +288,7 @@ impl OpenDisk {
         salt: [u8; 32],
         holder: &Holder,
     ) -> Result<Header, OpenError> {
-        let (state, generation, disk) = (State::Committed, self.header.generation + 1, self.header.disk);
+        let (state, generation, disk) = (HeaderState::Committed, self.header.generation + 1, self.header.disk);
         let (Volume::Encrypted(key) | Volume::Authenticated(key), Some(lock)) = (&self.volume, &self.header.lock)
         else {
             return Ok(Header { state, generation, disk, lock: None });
@@ -370,7 +370,7 @@ mod tests {
     /// Proves: D2
     #[test]
     fn the_key_that_wraps_the_volume_key_takes_both_halves() {
-        let header = header(State::Committed, 2);
+        let header = header(HeaderState::Committed, 2);
         let wraps = |local: u8, cluster: u8| {
             let (local, cluster) = (LocalKey(key(local)), ClusterKey(key(cluster)));
             *kek(&local, &cluster, &header, &[7; 32], &holder()).expose()
@@ -383,7 +383,7 @@ mod tests {
     /// Proves: D2
     #[test]
     fn all_four_combinations_of_right_and_wrong_halves() {
-        let header = header(State::Committed, 2);
+        let header = header(HeaderState::Committed, 2);
         let copies = copies(&header, &header);
         let wrong = LocalKey(key(0x99));
         let result =
@@ -397,7 +397,7 @@ mod tests {
     /// Proves: D2
     #[test]
     fn one_half_alone_opens_nothing_and_is_told_what_it_waits_for() {
-        let header = header(State::Committed, 2);
+        let header = header(HeaderState::Committed, 2);
         let copies = copies(&header, &header);
         let result = |local: &LocalKey, half: Option<&ClusterHalf>| open(&copies, local, half, &expected()).err();
         let missing = Some(OpenError::ClusterHalfMissing { generation: 1 });
@@ -412,7 +412,7 @@ mod tests {
     /// Proves: D2
     #[test]
     fn another_machines_disk_and_another_clusters_do_not_open() {
-        let copies = copies(&header(State::Committed, 2), &header(State::Committed, 2));
+        let copies = copies(&header(HeaderState::Committed, 2), &header(HeaderState::Committed, 2));
         let result = |expected: &HeaderExpectation| open(&copies, &local(), Some(&half(0x20)), expected).map(|_| ());
         let machine = Holder { machine: MachineId([1; 16]), ..holder() };
         assert_eq!(result(&HeaderExpectation { holder: machine, ..expected() }), Err(OpenError::Changed));
@@ -426,7 +426,7 @@ mod tests {
     /// Proves: D1 D3
     #[test]
     fn no_edit_of_the_header_lowers_the_level_or_the_state() {
-        let header = header(State::Committed, 2);
+        let header = header(HeaderState::Committed, 2);
         let raw = Header { lock: None, ..header };
         let result = |header: &Header| open(&copies(header, header), &local(), Some(&half(0x20)), &expected()).err();
         let level = |found| Some(OpenError::Level { sealed: Level::Authenticated, found });
@@ -435,11 +435,11 @@ mod tests {
         let edited = |lock: Lock| Header { lock: Some(Box::new(lock)), ..header.clone() };
         let weaker = edited(Lock { suite: Suite::Encrypted, ..*lock });
         assert_eq!(result(&weaker), level(Level::Encrypted));
-        assert_eq!(result(&Header { state: State::Provisional, ..header.clone() }), Some(OpenError::Changed));
+        assert_eq!(result(&Header { state: HeaderState::Provisional, ..header.clone() }), Some(OpenError::Changed));
         assert_eq!(result(&Header { generation: 3, ..header.clone() }), Some(OpenError::Changed));
         assert_eq!(result(&edited(Lock { owner: None, ..*lock })), Some(OpenError::Changed));
         // The level that counts is the seal's also where the header would open.
-        let encrypted = HeaderFields { suite: Suite::Encrypted, ..wrapping(State::Committed, 2) };
+        let encrypted = HeaderFields { suite: Suite::Encrypted, ..wrapping(HeaderState::Committed, 2) };
         let encrypted = data_key().wrap(&encrypted, &local(), &half(0x20).key, &holder());
         assert_eq!(result(&encrypted), level(Level::Encrypted));
     }
@@ -447,7 +447,7 @@ mod tests {
     /// Proves: D3
     #[test]
     fn of_two_copies_the_later_that_opens_is_taken() {
-        let (old, new) = (header(State::Provisional, 1), header(State::Committed, 2));
+        let (old, new) = (header(HeaderState::Provisional, 1), header(HeaderState::Committed, 2));
         let generation = |first: &[u8], second: &[u8]| {
             open(&Copies::read(first, second), &local(), Some(&half(0x20)), &expected())
                 .map(|opened| (opened.header.generation, matches!(opened.volume, Volume::Authenticated(_))))
@@ -471,9 +471,9 @@ mod tests {
     /// Proves: D3 D13
     #[test]
     fn an_older_copy_is_no_substitute_where_a_half_is_missing() {
-        let rotated = HeaderFields { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
+        let rotated = HeaderFields { key_generation: 2, salt: bytes(0x42), ..wrapping(HeaderState::Committed, 3) };
         let rotated = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
-        let older = header(State::Committed, 2);
+        let older = header(HeaderState::Committed, 2);
         let result = |half: &ClusterHalf| {
             let opened = open(&copies(&rotated, &older), &local(), Some(half), &expected());
             opened.map(|opened| opened.header.generation)
@@ -485,11 +485,11 @@ mod tests {
 
     #[test]
     fn commit_keeps_the_key_and_the_owner_slot_and_counts_on() {
-        let provisional = header(State::Provisional, 1);
+        let provisional = header(HeaderState::Provisional, 1);
         let opened =
             open(&copies(&provisional, &provisional), &local(), Some(&half(0x20)), &expected()).expect("opens");
         let committed = opened.commit(&local(), Some(&half(0x20)), bytes(0x41), &holder()).expect("both halves");
-        assert_eq!((committed.state, committed.generation), (State::Committed, 2));
+        assert_eq!((committed.state, committed.generation), (HeaderState::Committed, 2));
         let owner = |header: &Header| header.lock.as_ref().and_then(|lock| lock.owner);
         assert_eq!(owner(&committed), owner(&provisional));
         let again = DataKey::unwrap(&local(), &half(0x20).key, &committed, &holder()).expect("opens");
@@ -501,7 +501,7 @@ mod tests {
     /// Proves: D13
     #[test]
     fn a_rotated_half_opens_its_header_and_the_old_one_does_not() {
-        let rotated = HeaderFields { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
+        let rotated = HeaderFields { key_generation: 2, salt: bytes(0x42), ..wrapping(HeaderState::Committed, 3) };
         let header = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
         assert!(DataKey::unwrap(&local(), &half(0x21).key, &header, &holder()).is_ok());
         let old = DataKey::unwrap(&local(), &half(0x20).key, &header, &holder());
@@ -514,7 +514,7 @@ mod tests {
         let private = key(0x05);
         let owner = &RecoveryPubKey::of(&private);
         let next = || Some(ClusterKey(key(0x21)));
-        let before = header(State::Committed, 2);
+        let before = header(HeaderState::Committed, 2);
         let both = ClusterHalf { next: next(), ..half(0x20) };
         let with = |before: &Header, half: &ClusterHalf| {
             let opened = open(&copies(before, before), &local(), Some(half), &expected()).expect("opens");
@@ -524,7 +524,7 @@ mod tests {
         assert_eq!(with(&before, &half(0x20)), None, "none comes along");
         let after = with(&before, &both).expect("one comes along");
         let lock = after.lock.as_ref().expect("it locks");
-        assert_eq!((after.generation, after.state, lock.key_generation), (3, State::Committed, 2));
+        assert_eq!((after.generation, after.state, lock.key_generation), (3, HeaderState::Committed, 2));
         let opens = |half: &ClusterHalf| {
             let opened = open(&copies(&after, &after), &local(), Some(half), &expected())?;
             let Volume::Authenticated(key) = opened.volume else { panic!("the level stays") };

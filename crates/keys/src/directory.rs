@@ -9,7 +9,7 @@
 //! ```
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use model::{ClusterId, MachineId};
 use prost::Message as _;
 
@@ -44,7 +44,7 @@ pub struct Coordinator {
 pub enum DirectoryError {
     /// Not the protobuf that it should be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// The cluster CA did not sign it.
     #[error("the directory is not signed by this cluster")]
     Signature,
@@ -157,7 +157,7 @@ impl KeptDirectory {
     /// [`DirectoryError`] says why it is not believed.
     pub fn verify(clear: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Self, DirectoryError> {
         strict::check(clear, &KEPT)?;
-        let truncated = |_| Malformed::Truncated(KEPT.name);
+        let truncated = |_| FormatError::Truncated(KEPT.name);
         let signed = SignedWire::decode(clear).map_err(truncated)?;
         let NotesWire { vouched, .. } = NotesWire::decode(clear).map_err(truncated)?;
         Ok(Self { directory: Directory::signed(&signed, ca_spki, minimum)?, vouched })
@@ -187,7 +187,7 @@ impl Directory {
     /// [`DirectoryError`] says why it is not believed.
     pub fn verify(clear: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Self, DirectoryError> {
         strict::check(clear, &SIGNED)?;
-        let signed = SignedWire::decode(clear).map_err(|_| Malformed::Truncated(SIGNED.name))?;
+        let signed = SignedWire::decode(clear).map_err(|_| FormatError::Truncated(SIGNED.name))?;
         Self::signed(&signed, ca_spki, minimum)
     }
 
@@ -212,7 +212,7 @@ impl Directory {
     /// [`DirectoryError`] names what makes no sense.
     pub fn decode(body: &[u8]) -> Result<Self, DirectoryError> {
         strict::check(body, &DIRECTORY)?;
-        let wire = DirectoryWire::decode(body).map_err(|_| Malformed::Truncated(DIRECTORY.name))?;
+        let wire = DirectoryWire::decode(body).map_err(|_| FormatError::Truncated(DIRECTORY.name))?;
         let id = |bytes: &[u8]| bytes.try_into().map_err(|_| DirectoryError::Size);
         let coordinators = wire.coordinators.iter().map(|coordinator| {
             let endpoints = coordinator.endpoints.clone();

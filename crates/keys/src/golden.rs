@@ -16,7 +16,7 @@ use model::{
 };
 use prost::Message as _;
 
-use crate::activation::{BlankMachine, Caller, Code, Connection};
+use crate::activation::{ActivationCaller, BlankMachine, Code, Connection};
 use crate::assignment;
 use crate::attempt::{self, Attempt};
 use crate::binding::{Binding, TpmObject};
@@ -24,7 +24,7 @@ use crate::cold_start::Epoch;
 use crate::data_key::{ClusterHalf, DataKey, HeaderExpectation, HeaderFields, Holder};
 use crate::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use crate::first_contact::{Transcript, prove};
-use crate::header::{Copies, Header, State, Suite};
+use crate::header::{Copies, Header, HeaderState, Suite};
 use crate::identity::{Identity, SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
 use crate::purpose::Purpose;
 use crate::record::Record;
@@ -65,7 +65,7 @@ pub(crate) fn data_key() -> DataKey {
     DataKey::fresh(VolumeKey(key(0x30)))
 }
 
-pub(crate) fn wrapping(state: State, generation: u64) -> HeaderFields {
+pub(crate) fn wrapping(state: HeaderState, generation: u64) -> HeaderFields {
     HeaderFields {
         state,
         generation,
@@ -77,7 +77,7 @@ pub(crate) fn wrapping(state: State, generation: u64) -> HeaderFields {
     }
 }
 
-pub(crate) fn header(state: State, generation: u64) -> Header {
+pub(crate) fn header(state: HeaderState, generation: u64) -> Header {
     data_key().wrap(&wrapping(state, generation), &local(), &half(0x20).key, &holder())
 }
 
@@ -220,15 +220,15 @@ fn every_derivation_gives_its_known_answer() {
     row("activation, the code's text", code().to_text().as_bytes());
     row("activation, the machine's proof", &machine);
     let (code, config) = (code(), b"a signed config");
-    let caller = Caller::new(&code, connection).believes(&machine).expect("they know one code");
+    let caller = ActivationCaller::new(&code, connection).believes(&machine).expect("they know one code");
     row("activation, the caller's proof", &caller.hands_in(config));
     golden_text("derivations.txt", &text);
 }
 
 #[test]
 fn every_format_has_its_known_bytes() {
-    golden("header.hex", &header(State::Provisional, 1).to_bytes()[..]);
-    golden("header-raw.hex", &Header { lock: None, ..header(State::Committed, 2) }.to_bytes()[..]);
+    golden("header.hex", &header(HeaderState::Provisional, 1).to_bytes()[..]);
+    golden("header-raw.hex", &Header { lock: None, ..header(HeaderState::Committed, 2) }.to_bytes()[..]);
     golden("seal.hex", &sealed());
     golden("seal-attempt.hex", &sealed_attempt());
     let unprotected = Clear { binding: Binding::Unprotected(key(0x0f)), network: NetworkConfig::Dhcp, ..clear() };

@@ -45,7 +45,7 @@ pub(crate) const AAD_BYTES: usize = 208;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// Whether a seal for this disk was ever durable.
-    pub state: State,
+    pub state: HeaderState,
     /// Counts writes of the header, from 1.
     pub generation: u64,
     /// The disk's name.
@@ -56,7 +56,7 @@ pub struct Header {
 
 /// How far create came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum HeaderState {
     /// Formatting, or formatted but not yet sealed: nobody's data.
     Provisional,
     /// Somebody's data.
@@ -265,7 +265,7 @@ impl Header {
         zeros(bytes, SECTOR, HEADER_BYTES)?;
         let generation = u64::from_le_bytes(field(bytes, 24));
         Ok(Self {
-            state: State::from_number(u32::from_le_bytes(field(bytes, 16)))?,
+            state: HeaderState::from_number(u32::from_le_bytes(field(bytes, 16)))?,
             generation: if generation == 0 { Err(HeaderError::Generation) } else { Ok(generation) }?,
             disk: DiskUuid(Uuid(field(bytes, 32))),
             lock: if magic == *LOCKED_MAGIC { Some(Box::new(Lock::parse(bytes)?)) } else { no_lock(bytes)? },
@@ -306,7 +306,7 @@ fn no_lock(bytes: &[u8; HEADER_BYTES]) -> Result<Option<Box<Lock>>, HeaderError>
     Ok(None)
 }
 
-impl State {
+impl HeaderState {
     const fn number(self) -> u32 {
         match self {
             Self::Provisional => 1,
@@ -361,7 +361,7 @@ mod tests {
 
     fn locked() -> Header {
         Header {
-            state: State::Committed,
+            state: HeaderState::Committed,
             generation: 2,
             disk: DiskUuid(Uuid([0x11; 16])),
             lock: Some(Box::new(Lock {
@@ -395,7 +395,7 @@ mod tests {
             Some(lock) => Header { lock: Some(Box::new(Lock { owner: None, ..*lock })), ..locked() },
             None => raw(),
         };
-        for header in [locked(), raw(), unowned, Header { state: State::Provisional, ..locked() }] {
+        for header in [locked(), raw(), unowned, Header { state: HeaderState::Provisional, ..locked() }] {
             assert_eq!(Copy::read(&header.to_bytes()[..]), Copy::Valid(header));
         }
         assert_eq!(Copy::read(&[0; HEADER_BYTES]), Copy::Blank);

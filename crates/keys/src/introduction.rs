@@ -10,7 +10,7 @@
 //! text: as of `text`, with "cairn-owner-" and the label "cairn/v1/checksum/owner", or "cairn-place-" and "cairn/v1/checksum/place"
 //! ```
 
-use formats::strict::{self, Malformed};
+use formats::strict::{self, FormatError};
 use model::{BadNodeName, ClusterId, MachineId, NodeName, OwnerPubKey};
 use prost::Message as _;
 
@@ -67,7 +67,7 @@ pub enum BadIntroduction {
     Text(#[from] BadText),
     /// Not the protobuf that it should be.
     #[error("the text is whole, and malformed")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A later version.
     #[error("the text was written by a newer Cairn (version {0})")]
     Newer(u64),
@@ -112,7 +112,7 @@ impl OwnerKeys {
     pub fn from_text(text: &str) -> Result<Self, BadIntroduction> {
         let bytes = OWNER_TEXT.read(text)?;
         versioned(&bytes, &OWNER_KEYS)?;
-        let wire = OwnerKeysWire::decode(bytes.as_slice()).map_err(|_| Malformed::Truncated(OWNER_KEYS.name))?;
+        let wire = OwnerKeysWire::decode(bytes.as_slice()).map_err(|_| FormatError::Truncated(OWNER_KEYS.name))?;
         let key: [u8; 32] = sized("public key", &wire.public_key)?;
         if key == [0; 32] {
             return Err(BadIntroduction::ZeroKey);
@@ -141,7 +141,8 @@ impl ClusterPlace {
     pub fn from_text(text: &str) -> Result<Self, BadIntroduction> {
         let bytes = PLACE_TEXT.read(text)?;
         versioned(&bytes, &CLUSTER_PLACE)?;
-        let wire = ClusterPlaceWire::decode(bytes.as_slice()).map_err(|_| Malformed::Truncated(CLUSTER_PLACE.name))?;
+        let wire =
+            ClusterPlaceWire::decode(bytes.as_slice()).map_err(|_| FormatError::Truncated(CLUSTER_PLACE.name))?;
         let coordinators = wire.coordinators.iter().map(CoordinatorPlace::read).collect::<Result<Vec<_>, _>>()?;
         let again = |at: usize| {
             let (earlier, later) = (&coordinators[..at], &coordinators[at]);

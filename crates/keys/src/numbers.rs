@@ -44,7 +44,7 @@ numbers! {
 
 /// Why numbers are no set of Kubernetes roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadRoles {
+pub enum BadKubernetesRoles {
     /// A role that this version does not know.
     #[error("the unknown Kubernetes role {0}")]
     Unknown(u32),
@@ -62,13 +62,13 @@ pub fn of_kubernetes_roles(roles: &BTreeSet<KubernetesRole>) -> Vec<u32> {
 /// The set of Kubernetes roles that is meant.
 ///
 /// # Errors
-/// [`BadRoles`] names the first number that does not fit.
-pub fn kubernetes_roles(numbers: &[u32]) -> Result<BTreeSet<KubernetesRole>, BadRoles> {
+/// [`BadKubernetesRoles`] names the first number that does not fit.
+pub fn kubernetes_roles(numbers: &[u32]) -> Result<BTreeSet<KubernetesRole>, BadKubernetesRoles> {
     let mut roles = BTreeSet::new();
     for number in numbers {
-        let role = kubernetes_role::of(*number).ok_or(BadRoles::Unknown(*number))?;
+        let role = kubernetes_role::of(*number).ok_or(BadKubernetesRoles::Unknown(*number))?;
         if !roles.insert(role) {
-            return Err(BadRoles::Twice(role));
+            return Err(BadKubernetesRoles::Twice(role));
         }
     }
     Ok(roles)
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(kubernetes_roles(&[2, 1]), Ok(KubernetesRole::ALL.iter().copied().collect()));
         assert_eq!(kubernetes_roles(&[]), Ok(BTreeSet::new()));
         assert_eq!(of_kubernetes_roles(&KubernetesRole::ALL.iter().copied().collect()), [1, 2]);
-        assert_eq!(kubernetes_roles(&[1, 7]), Err(BadRoles::Unknown(7)));
-        assert_eq!(kubernetes_roles(&[2, 2]), Err(BadRoles::Twice(KubernetesRole::Worker)));
+        assert_eq!(kubernetes_roles(&[1, 7]), Err(BadKubernetesRoles::Unknown(7)));
+        assert_eq!(kubernetes_roles(&[2, 2]), Err(BadKubernetesRoles::Twice(KubernetesRole::Worker)));
     }
 }

@@ -5,14 +5,14 @@
 //!                  uint32 key_generation = 5; bytes encapsulated = 6; bytes ciphertext = 7; }
 //! ```
 
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret, Uuid};
 use prost::Message as _;
 
 use crate::data_key::{ClusterHalf, Holder};
 use crate::identity::cluster_key;
 use crate::recovery::{self, RecoveryOpenError, SealedToOwner, SecretContext, SecretKind};
-use crate::two_slot::{self, File, Next, TooLarge, TwoSlotFile};
+use crate::two_slot::{self, File, NextSlot, TooLarge, TwoSlotFile};
 
 /// A sealed secret and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Record {
 pub enum RecordError {
     /// Not the protobuf that it should be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A kind of secret this version does not know.
     #[error("the record holds a secret of the unknown kind {0}")]
     Kind(u32),
@@ -44,7 +44,7 @@ impl Record {
     /// [`RecordError`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         strict::check(bytes, &RECORD)?;
-        let wire = RecordWire::decode(bytes).map_err(|_| Malformed::Truncated(RECORD.name))?;
+        let wire = RecordWire::decode(bytes).map_err(|_| FormatError::Truncated(RECORD.name))?;
         Ok(Self {
             context: SecretContext {
                 kind: SecretKind::from_number(wire.kind).ok_or(RecordError::Kind(wire.kind))?,
@@ -70,7 +70,7 @@ impl Record {
 
     /// Where the next record is written: not over the one that fits.
     #[must_use]
-    pub fn place(slots: [&[u8]; 2], disk: DiskUuid, generation: u32) -> Next {
+    pub fn place(slots: [&[u8]; 2], disk: DiskUuid, generation: u32) -> NextSlot {
         let fits = |record: Self| record.fits(disk, generation);
         two_slot::beside(File::Record, slots, |slot| Self::decode(slot.clear()).is_ok_and(fits))
     }
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!([generation, generation + 1].map(fits), [generation, generation + 1]);
             assert_eq!(fits(generation + 2), generation + 1, "the newest, where none fits");
             for (asked, spared) in [(generation, &old), (generation + 1, &new)] {
-                assert_eq!(Record::place(slots, disk, asked), Next { slot: 1 - at(spared), generation: 3 });
+                assert_eq!(Record::place(slots, disk, asked), NextSlot { slot: 1 - at(spared), generation: 3 });
             }
         }
         // A secret that leads to no cluster key fits nothing.
@@ -312,7 +312,7 @@ mod tests {
         let elsewhere = Record::fitting([&old, &new], DiskUuid(Uuid([9; 16])), generation);
         assert_eq!(elsewhere.map(|record| record.context.key_generation), Some(generation + 1), "no record is of it");
         let master = record(SecretKind::MasterSecret, 1).emit(1).expect("fits");
-        assert_eq!(Record::place([&blank, &master], disk, generation + 7), Next { slot: 0, generation: 2 });
+        assert_eq!(Record::place([&blank, &master], disk, generation + 7), NextSlot { slot: 0, generation: 2 });
         let any = Record::fitting([&master, &new], disk, generation + 7).expect("it is there");
         assert_eq!(any.context.kind, SecretKind::MasterSecret, "any generation follows from the master secret");
     }

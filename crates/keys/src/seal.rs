@@ -20,7 +20,7 @@ pub mod attempt;
 
 use std::sync::Arc;
 
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use model::{
     BootClass, ClusterId, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
     SealRoot, Secret, Uuid,
@@ -38,7 +38,7 @@ use crate::numbers;
 use crate::purpose::Purpose;
 use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
 use crate::share::ShareKey;
-use crate::two_slot::{self, File, Next, Slot, TooLarge, TwoSlotFile};
+use crate::two_slot::{self, File, NextSlot, Slot, TooLarge, TwoSlotFile};
 use crate::wiped;
 
 /// Clear part: readable without unsealing.
@@ -93,7 +93,7 @@ pub struct Body {
 pub enum SealError {
     /// Not the protobuf that it should be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// The boot class is unknown, or reserved (`uefi-sb` until Secure Boot is built).
     #[error("the seal names a boot class this version does not serve")]
     BootClass,
@@ -156,7 +156,7 @@ pub enum SealFiles {
 
 /// Reads the two files.
 #[must_use]
-pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
+pub fn read(slots: [&[u8]; 2]) -> (SealFiles, NextSlot) {
     let file = TwoSlotFile::read(File::Seal, slots);
     if let Some(version) = file.newer {
         return (SealFiles::Newer(version), file.next);
@@ -290,7 +290,7 @@ impl Body {
     /// [`SealError`] names what makes no sense.
     pub fn decode(bytes: &[u8], name: &NodeName) -> Result<Self, SealError> {
         strict::check(bytes, &BODY)?;
-        let wire: BodyWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(BODY.name))?;
+        let wire: BodyWire = wiped::decode(bytes).map_err(|_| FormatError::Truncated(BODY.name))?;
         let key = SigningKey::from_seed(secret(&wire.identity_seed).ok_or(SealError::Size("identity_seed"))?);
         let cluster = ClusterId(sized("cluster_id", &wire.cluster_id)?);
         let identity = Identity {
@@ -343,8 +343,8 @@ impl Clear {
     /// [`SealError`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
         strict::check(bytes, &CLEAR)?;
-        let wire = ClearWire::decode(bytes).map_err(|_| Malformed::Truncated(CLEAR.name))?;
-        let no_binding = Malformed::NoArm { message: CLEAR.name, oneof: "binding" };
+        let wire = ClearWire::decode(bytes).map_err(|_| FormatError::Truncated(CLEAR.name))?;
+        let no_binding = FormatError::NoArm { message: CLEAR.name, oneof: "binding" };
         let network = network::network_from_wire(&wire.network)?;
         Ok(Self {
             binding: Binding::from_wire(wire.binding.as_ref().ok_or(no_binding)?)?,
@@ -559,7 +559,7 @@ mod tests {
         let blank = vec![0; SLOT_BYTES];
         let (files, next) = read([&sealed(), &blank]);
         let SealFiles::Candidates(candidates) = files else { panic!("a seal: {files:?}") };
-        assert_eq!(next, Next { slot: 1, generation: 2 });
+        assert_eq!(next, NextSlot { slot: 1, generation: 2 });
         let [Candidate::Member(candidate)] = &candidates[..] else { panic!("one seal") };
         let opened = candidate.open(&root(0x0f)).expect("opens");
         let again = emit(1, &candidate.clear, &opened, &root(0x0f), bytes(0xf0)).expect("fits");

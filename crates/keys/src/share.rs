@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use model::{DiskUuid, LocalKey, MachineId, Secret, Uuid};
 use prost::Message as _;
 
@@ -17,7 +17,7 @@ use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, WrappedKey};
 use crate::data_key::Holder;
 use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret, sha256};
 use crate::purpose::Purpose;
-use crate::two_slot::{self, File, Next, TooLarge, TwoSlotFile};
+use crate::two_slot::{self, File, NextSlot, TooLarge, TwoSlotFile};
 
 /// A share as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl ShareKey {
 pub enum ShareError {
     /// Not the protobuf that it should be.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// Not a UUID of 16 bytes.
     #[error("the share names no disk")]
     Disk,
@@ -87,7 +87,7 @@ pub enum ShareError {
 
 /// The shares in the two files that are for `disk`, the newest first; the rest is of no use.
 #[must_use]
-pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
+pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, NextSlot) {
     let file = TwoSlotFile::read(File::Share, slots);
     let decoded = file.newest_first.iter().filter_map(|slot| Share::decode(slot.clear()).ok());
     (decoded.filter(|share| share.wrapped.disk == disk).collect(), file.next)
@@ -96,7 +96,7 @@ pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
 /// Where the share of `epoch` for `disk` is written: not over the one of the epoch that `stands`, which all its holders may need.
 /// One of that epoch itself not over one of a newer epoch: the cluster may have been told that it lies there.
 #[must_use]
-pub fn place(slots: [&[u8]; 2], disk: DiskUuid, epoch: u32, stands: Option<u32>) -> Next {
+pub fn place(slots: [&[u8]; 2], disk: DiskUuid, epoch: u32, stands: Option<u32>) -> NextSlot {
     let spared = |number| if Some(epoch) == stands { number > epoch } else { Some(number) == stands };
     let of_use = |share: Share| share.wrapped.disk == disk && spared(share.epoch.number());
     two_slot::beside(File::Share, slots, |slot| Share::decode(slot.clear()).is_ok_and(of_use))
@@ -128,7 +128,7 @@ impl Share {
     /// [`ShareError`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, ShareError> {
         strict::check(bytes, &SHARE)?;
-        let wire = ShareWire::decode(bytes).map_err(|_| Malformed::Truncated(SHARE.name))?;
+        let wire = ShareWire::decode(bytes).map_err(|_| FormatError::Truncated(SHARE.name))?;
         let sized = |name, bytes: &[u8]| bytes.try_into().map_err(|_| ShareError::Size(name, bytes.len()));
         Ok(Self {
             epoch: Epoch::new(wire.epoch, holders(&wire.holders)?)?,
@@ -310,21 +310,21 @@ mod tests {
         let of = |epoch: u32, generation: u64| share_of(1, epoch, 7).emit(generation).expect("fits");
         let blank = vec![0; SLOT_BYTES];
         let slot = |slots: [&[u8]; 2], stands| place(slots, disk, 9, stands);
-        assert_eq!(slot([&blank, &blank], None), Next { slot: 0, generation: 1 });
+        assert_eq!(slot([&blank, &blank], None), NextSlot { slot: 0, generation: 1 });
         let (older, newer) = (of(1, 1), of(2, 2));
-        assert_eq!(slot([&older, &newer], Some(1)), Next { slot: 1, generation: 3 }, "epoch 2 was never whole");
-        assert_eq!(slot([&older, &newer], Some(2)), Next { slot: 0, generation: 3 });
-        assert_eq!(slot([&newer, &older], Some(1)), Next { slot: 0, generation: 3 });
-        assert_eq!(slot([&older, &newer], None), Next { slot: 0, generation: 3 }, "the older one");
+        assert_eq!(slot([&older, &newer], Some(1)), NextSlot { slot: 1, generation: 3 }, "epoch 2 was never whole");
+        assert_eq!(slot([&older, &newer], Some(2)), NextSlot { slot: 0, generation: 3 });
+        assert_eq!(slot([&newer, &older], Some(1)), NextSlot { slot: 0, generation: 3 });
+        assert_eq!(slot([&older, &newer], None), NextSlot { slot: 0, generation: 3 }, "the older one");
         // Its own, once more: not over what may be counted on already.
-        assert_eq!(place([&older, &newer], disk, 1, Some(1)), Next { slot: 0, generation: 3 });
-        assert_eq!(place([&blank, &newer], disk, 1, Some(1)), Next { slot: 0, generation: 3 });
-        assert_eq!(place([&newer, &older], disk, 2, Some(2)), Next { slot: 1, generation: 3 });
+        assert_eq!(place([&older, &newer], disk, 1, Some(1)), NextSlot { slot: 0, generation: 3 });
+        assert_eq!(place([&blank, &newer], disk, 1, Some(1)), NextSlot { slot: 0, generation: 3 });
+        assert_eq!(place([&newer, &older], disk, 2, Some(2)), NextSlot { slot: 1, generation: 3 });
         // Written twice, as while a key rotates: the newer one counts.
-        assert_eq!(slot([&of(1, 1), &of(1, 2)], Some(1)), Next { slot: 0, generation: 3 });
-        assert_eq!(slot([&of(1, 2), &of(1, 1)], Some(1)), Next { slot: 1, generation: 3 });
+        assert_eq!(slot([&of(1, 1), &of(1, 2)], Some(1)), NextSlot { slot: 0, generation: 3 });
+        assert_eq!(slot([&of(1, 2), &of(1, 1)], Some(1)), NextSlot { slot: 1, generation: 3 });
         // The same number on another disk stands for nothing.
-        assert_eq!(slot([&share(2, 7, 1), &newer], Some(1)), Next { slot: 0, generation: 3 });
+        assert_eq!(slot([&share(2, 7, 1), &newer], Some(1)), NextSlot { slot: 0, generation: 3 });
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         let ours = DiskUuid(Uuid([1; 16]));
         let (shares, next) = read([&share(1, 7, 1), &share(2, 7, 2)], ours);
         assert_eq!(shares.iter().map(|share| share.wrapped.disk).collect::<Vec<_>>(), [ours]);
-        assert_eq!(next, Next { slot: 0, generation: 3 });
+        assert_eq!(next, NextSlot { slot: 0, generation: 3 });
         assert!(read([&share(2, 7, 1), &blank], ours).0.is_empty());
     }
 }

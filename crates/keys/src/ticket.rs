@@ -9,7 +9,7 @@
 //! proof: Ed25519 by the ticket's key over "cairn/v1/redeem" ‖ TLS exporter (32 bytes) ‖ body of the request
 //! ```
 
-use formats::strict::{self, Malformed};
+use formats::strict::{self, FormatError};
 use model::{ClusterId, MachinePubKey, TicketId, TicketPubKey};
 use prost::Message as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -58,7 +58,7 @@ pub enum BadTicket {
     TooLarge(usize),
     /// Not the protobuf that it should be.
     #[error("the ticket is malformed")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] FormatError),
     /// A later version.
     #[error("the ticket was written by a newer Cairn (version {0})")]
     Newer(u64),
@@ -121,7 +121,7 @@ impl Ticket {
             Some(newer) if newer > u64::from(VERSION) => return Err(BadTicket::Newer(newer)),
             Some(_) | None => strict::check(bytes, &TICKET)?,
         }
-        let wire: TicketWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(TICKET.name))?;
+        let wire: TicketWire = wiped::decode(bytes).map_err(|_| FormatError::Truncated(TICKET.name))?;
         let cluster =
             wire.cluster_id.as_slice().try_into().map_err(|_| BadTicket::ClusterSize(wire.cluster_id.len()))?;
         let ca_spki =

@@ -168,19 +168,19 @@ pub struct TwoSlotFile {
     /// The version of a slot that a newer Cairn wrote, if there is one: then nothing is touched.
     pub newer: Option<u32>,
     /// Where the next write goes.
-    pub next: Next,
+    pub next: NextSlot,
 }
 
 /// Where a file's next write goes: never over the newest slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Next {
+pub struct NextSlot {
     /// 0 or 1: which of [`File::paths`].
     pub slot: usize,
     /// The generation to write.
     pub generation: u64,
 }
 
-impl Next {
+impl NextSlot {
     /// The first write of a file.
     pub const FIRST: Self = Self { slot: 0, generation: 1 };
 
@@ -198,7 +198,7 @@ impl TwoSlotFile {
         let read = slots.map(|bytes| Slot::read(file, bytes));
         let generation = |slot: usize| read[slot].as_ref().map_or(0, |slot| slot.generation);
         let (first, second) = (generation(0), generation(1));
-        let next = Next { slot: usize::from(first > second), generation: first.max(second).saturating_add(1) };
+        let next = NextSlot { slot: usize::from(first > second), generation: first.max(second).saturating_add(1) };
         let newer = read.iter().find_map(|slot| match slot {
             Err(SlotError::Newer(version)) => Some(*version),
             Ok(_) | Err(_) => None,
@@ -211,11 +211,11 @@ impl TwoSlotFile {
 
 /// Where the next write of `file` goes that spares the newest slot which `counts`, be it the newest or not.
 #[must_use]
-pub fn beside(file: File, slots: [&[u8]; 2], counts: impl Fn(&Slot) -> bool) -> Next {
+pub fn beside(file: File, slots: [&[u8]; 2], counts: impl Fn(&Slot) -> bool) -> NextSlot {
     let next = TwoSlotFile::read(file, slots).next;
     let counting = |at: usize| Some((Slot::read(file, slots[at]).ok().filter(&counts)?.generation, at));
     let spared = [0, 1].into_iter().filter_map(counting).max();
-    Next { slot: spared.map_or(next.slot, |(_, at)| 1 - at), ..next }
+    NextSlot { slot: spared.map_or(next.slot, |(_, at)| 1 - at), ..next }
 }
 
 /// The encrypted part of a slot that is about to be written.
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn writes_take_turns() {
-        let second = Next::FIRST.after();
+        let second = NextSlot::FIRST.after();
         assert_eq!((second.slot, second.generation), (1, 2));
         assert_eq!((second.after().slot, second.after().generation), (0, 3));
     }
@@ -371,11 +371,11 @@ mod tests {
     #[test]
     fn writes_go_in_turn_and_never_over_the_newest() {
         let next = |first: &[u8], second: &[u8]| TwoSlotFile::read(File::Directory, [first, second]).next;
-        assert_eq!(next(&blank(), &blank()), Next::FIRST);
-        assert_eq!(next(&slot(1, b""), &blank()), Next { slot: 1, generation: 2 });
-        assert_eq!(next(&slot(1, b""), &slot(2, b"")), Next { slot: 0, generation: 3 });
-        assert_eq!(next(&slot(3, b""), &slot(2, b"")), Next { slot: 1, generation: 4 });
-        assert_eq!(next(&blank(), &slot(2, b"")), Next { slot: 0, generation: 3 });
+        assert_eq!(next(&blank(), &blank()), NextSlot::FIRST);
+        assert_eq!(next(&slot(1, b""), &blank()), NextSlot { slot: 1, generation: 2 });
+        assert_eq!(next(&slot(1, b""), &slot(2, b"")), NextSlot { slot: 0, generation: 3 });
+        assert_eq!(next(&slot(3, b""), &slot(2, b"")), NextSlot { slot: 1, generation: 4 });
+        assert_eq!(next(&blank(), &slot(2, b"")), NextSlot { slot: 0, generation: 3 });
     }
 
     #[test]

@@ -203,7 +203,7 @@ fn is_alone(state: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cluster::members::{Learner, Members, Step, Voter};
+    use cluster::members::{Learner, MemberStep, Members, Voter};
     use cluster::record::{ColdStartEpochs, Generations};
     use model::ClusterRole::Coordinator;
 
@@ -362,7 +362,7 @@ mod tests {
         world.sees(with_members(7, &[1, 2, 3], &[1, 2, 3], &[4]));
         world.queue.retain(|effect| *effect == Effect::LookAtMembers);
         world.settle();
-        assert!(world.past().contains(&Effect::ChangeMember(Step::Remove(id(4)))));
+        assert!(world.past().contains(&Effect::ChangeMember(MemberStep::Remove(id(4)))));
     }
 
     /// A look that fails is no reason to change anybody. Proves: K4

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use cluster::desired::Desired;
-use cluster::epochs::Holding;
-use cluster::members::Step;
+use cluster::epochs::ShareOrder;
+use cluster::members::MemberStep;
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
@@ -123,7 +123,7 @@ pub enum Effect {
     /// Show the machine so.
     Face(Face),
     /// Have the share of an epoch lie durably on the ESP, and those go that it supersedes.
-    WriteShare(Holding, ShareReason),
+    WriteShare(ShareOrder, ShareReason),
     /// Tell which cluster key the next start takes, by its generation; none while no share carries it.
     TakesKey(Option<u32>),
     /// Read the copy of the records that the machine's own etcd has, unless the epochs in it are older than this revision.
@@ -140,7 +140,7 @@ pub enum Effect {
     /// Look at etcd's members, and show them in the view of the records.
     LookAtMembers,
     /// Change etcd's members by one, as they were at the last look.
-    ChangeMember(Step),
+    ChangeMember(MemberStep),
     /// Have etcd refuse the certificates of these machines, now and after the next start.
     Revoke(BTreeSet<MachineId>),
     /// Delete the oldest lines of the audit, if there are too many.

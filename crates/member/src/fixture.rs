@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
-use cluster::epochs::Holding;
+use cluster::desired::{Desired, DesiredShares, EtcdPart, KnownCoordinator};
+use cluster::epochs::ShareOrder;
 use cluster::key::Key;
 use cluster::members::{Look, Members, Voter};
-use cluster::record::{Changes, ColdStartEpochs, Generations, Machine, Standing};
+use cluster::record::{ChangeCount, ColdStartEpochs, Generations, MachineRecord, Standing};
 use cluster::state::{KeyValue, StateVersion};
 use cluster::{View, Word};
 use model::{
@@ -51,7 +51,7 @@ pub(crate) const fn look(revision: u64) -> Look {
 pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> Desired {
     let coordinator = |n: &u8| {
         let (name, vpn_ip) = member(*n);
-        (id(*n), Coordinator { name, vpn_ip, votes: true, control_plane: false })
+        (id(*n), KnownCoordinator { name, vpn_ip, votes: true, control_plane: false })
     };
     Desired {
         at: version(revision),
@@ -61,7 +61,7 @@ pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> 
         prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },
         coordinators: coordinators.iter().map(coordinator).collect(),
         etcd: if role == ClusterRole::Coordinator { EtcdPart::Voter } else { EtcdPart::Out },
-        shares: Shares::default(),
+        shares: DesiredShares::default(),
         owners: vec![cast::owner(1)],
         level: Level::Encrypted,
         cold_start: ColdStart::Automatic,
@@ -75,11 +75,11 @@ pub(crate) fn learner(revision: u64, members: &[u8]) -> Desired {
 }
 
 /// Coordinator number `n`, with its generations of the cluster key.
-fn machine(n: u8, generations: Generations) -> Machine {
+fn machine(n: u8, generations: Generations) -> MachineRecord {
     let (key, (name, vpn_ip)) = (MachinePubKey([n; 32]), member(n));
     let (vpn_key, disk) = (VpnPubKey([n; 32]), DiskUuid(Uuid([n; 16])));
     let first = cast::creation(VPN_PREFIX).machine;
-    Machine { key, name, vpn_ip, vpn_key, disk, generations, pods: None, kubernetes: [].into(), ..first }
+    MachineRecord { key, name, vpn_ip, vpn_key, disk, generations, pods: None, kubernetes: [].into(), ..first }
 }
 
 /// Records of one revision, of a cluster of these coordinators, all of which vote; `generations` are those of machine 1.
@@ -91,7 +91,7 @@ pub(crate) fn view(revision: u64, coordinators: &[u8], epochs: &ColdStartEpochs,
         put(Key::Machine(machine.id()), machine.encode())
     });
     let records = [
-        put(Key::Version, Changes(revision).encode()),
+        put(Key::Version, ChangeCount(revision).encode()),
         put(Key::Cluster, cluster.encode()),
         put(Key::ColdStart, epochs.encode()),
     ];
@@ -124,7 +124,7 @@ pub(crate) struct World {
     /// Whether the machine's etcd leads.
     pub(crate) leads: bool,
     /// Shares on the ESP that were written in these tests.
-    pub(crate) esp: Vec<Holding>,
+    pub(crate) esp: Vec<ShareOrder>,
     /// Effects that were asked for and not performed.
     pub(crate) queue: Vec<Effect>,
     /// All that was performed since [`Self::past`] was asked.

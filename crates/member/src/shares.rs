@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use cluster::View;
-use cluster::epochs::{Due, Holding, due, stands, takes};
+use cluster::epochs::{Due, ShareOrder, due, stands, takes};
 use model::MachineId;
 
 use crate::effect::{Effect, EffectOutcome, OwnRequest, ShareReason};
@@ -43,9 +43,9 @@ enum State {
 pub(crate) struct Sharing {
     state: State,
     /// Share of the epoch that stands, as it was written last.
-    mended: Option<Holding>,
+    mended: Option<ShareOrder>,
     /// Share of the next epoch that lies on the ESP.
-    next: Option<Holding>,
+    next: Option<ShareOrder>,
     /// Cluster key of the next start that was told last.
     takes: Option<Option<u32>>,
     /// Request that was granted last, which is not made again at once: the view may show it a moment later.
@@ -56,7 +56,7 @@ pub(crate) struct Sharing {
     /// Revision of the own copy that was read last.
     since: Option<u64>,
     /// Share that the own copy says is due.
-    by_own_copy: Option<Holding>,
+    by_own_copy: Option<ShareOrder>,
     /// Epoch whose share others are to acknowledge for the machine.
     epoch: Option<u32>,
     due: Option<(Instant, &'static str)>,

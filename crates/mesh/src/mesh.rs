@@ -9,7 +9,7 @@ use model::{Ipv4Prefix, MachineId, Prefixes, VpnPubKey};
 use crate::answering::{PeerAnswers, SESSION};
 use crate::kernel::{Counters, FoundPeer, KernelState, PeerChange, Route};
 use crate::path::Moment;
-use crate::peer::{Peer, may_be_tried};
+use crate::peer::{MeshPeer, may_be_tried};
 use crate::wanted::{Asks, Sight, Wanted, alone};
 use crate::way::ways;
 
@@ -30,9 +30,9 @@ const MOST_MEASURED: usize = 64;
 #[derive(Debug)]
 pub enum Event {
     /// All machines of the cluster.
-    Peers(BTreeMap<MachineId, Peer>),
+    Peers(BTreeMap<MachineId, MeshPeer>),
     /// Some of them are others now, are new, or are gone: all of that at once.
-    Changed(BTreeMap<MachineId, Option<Peer>>),
+    Changed(BTreeMap<MachineId, Option<MeshPeer>>),
     /// The kernel has this.
     Looked(KernelState),
     /// A link has got or lost its carrier, so that packets may leave by other ways than at the last look.
@@ -217,11 +217,12 @@ impl Mesh {
     }
 
     /// Takes what the cluster says of some machines. All that is given up is free before anything is taken.
-    fn change(&mut self, changed: BTreeMap<MachineId, Option<Peer>>, now: Instant, out: &mut Vec<Effect>) {
+    fn change(&mut self, changed: BTreeMap<MachineId, Option<MeshPeer>>, now: Instant, out: &mut Vec<Effect>) {
         let mut message = Message::default();
         let mut routes = Vec::new();
-        let news =
-            |(id, peer): &(MachineId, Option<Peer>)| self.wanted.get(id).map(|wanted| &wanted.peer) != peer.as_ref();
+        let news = |(id, peer): &(MachineId, Option<MeshPeer>)| {
+            self.wanted.get(id).map(|wanted| &wanted.peer) != peer.as_ref()
+        };
         let may_be_tried = |peer| self.with_what_may_be_tried(peer);
         let changed = changed.into_iter().map(|(id, peer)| (id, peer.map(may_be_tried)));
         let changed: Vec<_> = changed.filter(news).collect();
@@ -337,19 +338,19 @@ impl Mesh {
         Some(wanted)
     }
 
-    fn overlap(&self, machine: MachineId, peer: &Peer) -> Option<Overlap> {
+    fn overlap(&self, machine: MachineId, peer: &MeshPeer) -> Option<Overlap> {
         let allowed = peer.allowed();
         let of_prefix = allowed.iter().find_map(|prefix| self.prefixes.get(prefix));
         let other = *self.keys.get(&peer.key).or(of_prefix)?;
         Some(Overlap { machine, other })
     }
 
-    fn with_what_may_be_tried(&self, mut peer: Peer) -> Peer {
+    fn with_what_may_be_tried(&self, mut peer: MeshPeer) -> MeshPeer {
         peer.endpoints.retain(|endpoint| may_be_tried(*endpoint, self.kept));
         peer
     }
 
-    fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, now: Instant) -> Vec<PeerChange> {
+    fn want(&mut self, id: MachineId, peer: MeshPeer, old: Option<&Wanted>, now: Instant) -> Vec<PeerChange> {
         let mut changes = Vec::new();
         // Its key is who it is: with another one it has answered nothing.
         let old = old.filter(|old| old.peer.key == peer.key);

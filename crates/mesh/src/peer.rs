@@ -7,7 +7,7 @@ use model::{Ipv4Prefix, Prefixes, VpnPubKey};
 
 /// Peer of the VPN, as a machine has to know another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
+pub struct MeshPeer {
     /// Public key in the VPN.
     pub key: VpnPubKey,
     /// Address in the VPN.
@@ -18,7 +18,7 @@ pub struct Peer {
     pub endpoints: Vec<SocketAddrV4>,
 }
 
-impl Peer {
+impl MeshPeer {
     /// Prefixes whose packets are the peer's: its address and its pods.
     #[must_use]
     pub fn allowed(&self) -> BTreeSet<Ipv4Prefix> {
@@ -84,9 +84,10 @@ mod tests {
     #[test]
     fn a_peer_speaks_for_its_address_and_its_pods() {
         let pods = model::pod_prefix(7);
-        let peer = Peer { key: VpnPubKey([1; 32]), vpn_ip: [10, 118, 0, 9].into(), pods: None, endpoints: Vec::new() };
+        let peer =
+            MeshPeer { key: VpnPubKey([1; 32]), vpn_ip: [10, 118, 0, 9].into(), pods: None, endpoints: Vec::new() };
         let own: Ipv4Prefix = "10.118.0.9/32".parse().expect("a prefix");
         assert_eq!(peer.allowed(), BTreeSet::from([own]));
-        assert_eq!(Peer { pods: Some(pods), ..peer }.allowed(), BTreeSet::from([own, pods]));
+        assert_eq!(MeshPeer { pods: Some(pods), ..peer }.allowed(), BTreeSet::from([own, pods]));
     }
 }

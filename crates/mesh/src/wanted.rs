@@ -10,7 +10,7 @@ use crate::answering::{DEAF_AFTER, PeerAnswers, SILENT_AFTER, TRY, TRY_WAY};
 use crate::kernel::{FoundPeer, PeerChange, Way};
 use crate::learning::Learning;
 use crate::path::Path;
-use crate::peer::Peer;
+use crate::peer::MeshPeer;
 use crate::surroundings::Surroundings;
 use crate::way::{Detour, KEPT};
 
@@ -22,7 +22,7 @@ const TRIES: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Wanted {
     /// With those of its endpoints that may be tried.
-    pub(crate) peer: Peer,
+    pub(crate) peer: MeshPeer,
     /// How often it was tried since it last answered.
     tries: usize,
     pub(crate) answering: PeerAnswers,
@@ -44,7 +44,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Peer as the cluster names it now, with what is known of it since `old`, which has the same key.
-    pub(crate) fn of(peer: Peer, old: Option<&Self>) -> Self {
+    pub(crate) fn of(peer: MeshPeer, old: Option<&Self>) -> Self {
         Self {
             tries: 0,
             answering: old.map(|old| old.answering).unwrap_or_default(),

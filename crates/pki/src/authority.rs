@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use time::OffsetDateTime;
 
 use crate::key::{KeyDer, KeyError, PrivateKey, PublicKey};
-use crate::profile::{AlternativeName, AuthorityKind, Profile, Usage};
+use crate::profile::{AlternativeName, AuthorityKind, CertificateProfile, Usage};
 
 /// Clocks of two machines may differ: an authority, and what it signs, is good from an hour before it was made.
 const BACKDATE: Duration = Duration::from_secs(3600);
@@ -158,7 +158,7 @@ impl Authority {
     /// [`IssueError`]; the profile of another authority is refused.
     pub fn issue(
         &self,
-        profile: &Profile<'_>,
+        profile: &CertificateProfile<'_>,
         key: &PublicKey,
         now: UnixTime,
     ) -> Result<CertificateDer<'static>, IssueError> {
@@ -218,7 +218,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`IssueError`].
-    pub fn issue_with_key(&self, profile: &Profile<'_>, now: UnixTime) -> Result<CertifiedKey, IssueError> {
+    pub fn issue_with_key(&self, profile: &CertificateProfile<'_>, now: UnixTime) -> Result<CertifiedKey, IssueError> {
         let key = PrivateKey::generate()?;
         Ok(CertifiedKey { certificate: self.issue(profile, key.public(), now)?, key })
     }

@@ -22,7 +22,7 @@ use rustls::{CertificateError, DistinguishedName as RootName, Error, ServerConfi
 use crate::authority::IssueError;
 use crate::key::{PrivateKey, PublicKey};
 use crate::server_auth::verify_member;
-use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
+use crate::tls::{self, TlsError, TlsIdentity, signatures_of_tls13};
 use crate::verify::public_key_of;
 
 /// Identity on the other end of a connection that has finished its handshake, by name where there is one.
@@ -106,7 +106,7 @@ pub struct NamedIdentity<'a> {
     /// The DNS name, exactly, in lower case.
     pub name: String,
     /// The certificate for it.
-    pub identity: Identity<'a>,
+    pub identity: TlsIdentity<'a>,
 }
 
 /// The public API's TLS: the certificate of `named` to whoever asks for its name or its cluster's, `nameless` to everybody
@@ -115,7 +115,7 @@ pub struct NamedIdentity<'a> {
 /// # Errors
 /// [`TlsError`] when certificate and key do not fit.
 pub fn server_config(
-    nameless: Identity<'_>,
+    nameless: TlsIdentity<'_>,
     named: Option<NamedIdentity<'_>>,
     owners: Owners,
     time: Arc<dyn TimeProvider>,
@@ -132,7 +132,7 @@ pub fn server_config(
 /// # Errors
 /// [`TlsError`] when certificate and key do not fit.
 pub fn members(
-    identity: Identity<'_>,
+    identity: TlsIdentity<'_>,
     authority: CertificateDer<'static>,
     cluster: ClusterId,
     time: Arc<dyn TimeProvider>,

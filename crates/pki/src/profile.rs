@@ -11,7 +11,7 @@ use model::{ClusterId, ClusterRole, MachineId, NodeName};
 
 /// For whom a certificate is, with what distinguishes one holder from another.
 #[derive(Debug, Clone, Copy)]
-pub enum Profile<'a> {
+pub enum CertificateProfile<'a> {
     /// A machine towards its owner, its cluster and other machines; for its Ed25519 identity key.
     Machine {
         /// Goes into its TLS name, and is made of its key.
@@ -200,7 +200,7 @@ pub(crate) fn role_uri(cluster: ClusterId, role: ClusterRole) -> String {
     format!("cairn://{cluster}/{role}")
 }
 
-impl Profile<'_> {
+impl CertificateProfile<'_> {
     /// Content of the profile's certificates.
     #[must_use]
     pub fn row(&self) -> CertificateRow {

@@ -16,8 +16,8 @@ use rustls::{CertificateError, ClientConfig, Error};
 
 use crate::key::{PublicKey, SpkiPin};
 use crate::profile::{cluster_tls_name, machine_tls_name, role_uri};
-use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
-use crate::verify::{Purpose, VerifyError, not_before, public_key_of, uris, verify};
+use crate::tls::{self, TlsError, TlsIdentity, signatures_of_tls13};
+use crate::verify::{CertificatePurpose, VerifyError, not_before, public_key_of, uris, verify};
 
 /// TLS to a machine: the server shows a leaf for exactly the name dialled and made of its key, and, behind it, the
 /// authority's certificate, whose key is `authority`. With `identity` the client is the owner, without it a stranger.
@@ -26,7 +26,7 @@ use crate::verify::{Purpose, VerifyError, not_before, public_key_of, uris, verif
 /// [`TlsError`].
 pub fn pinned(
     authority: SpkiPin,
-    identity: Option<Identity<'_>>,
+    identity: Option<TlsIdentity<'_>>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
     tls::client(identity, Arc::new(Believed::Machine(authority)), time)
@@ -38,7 +38,7 @@ pub fn pinned(
 /// [`TlsError`].
 pub fn under_authority(
     authority: CertificateDer<'static>,
-    identity: Option<Identity<'_>>,
+    identity: Option<TlsIdentity<'_>>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
     tls::client(identity, Arc::new(Believed::Service(authority)), time)
@@ -53,7 +53,7 @@ pub fn under_authority(
 pub fn any_coordinator(
     cluster: ClusterId,
     authority: SpkiPin,
-    identity: Identity<'_>,
+    identity: TlsIdentity<'_>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
     tls::client(Some(identity), Arc::new(Believed::Coordinator(cluster, authority)), time)
@@ -68,7 +68,7 @@ pub fn any_coordinator(
 pub fn one_member(
     cluster: ClusterId,
     authority: SpkiPin,
-    identity: Identity<'_>,
+    identity: TlsIdentity<'_>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
     tls::client(Some(identity), Arc::new(Believed::Member(cluster, authority)), time)
@@ -110,7 +110,7 @@ pub fn verify_machine(
     name: &str,
     now: UnixTime,
 ) -> Result<(), VerifyError> {
-    verify(leaf, authority, Purpose::Server(name), now)?;
+    verify(leaf, authority, CertificatePurpose::Server(name), now)?;
     let machine = public_key_of(leaf).ok().and_then(|key| key.as_ed25519()).map(|key| identity::machine_id(&key));
     let cluster = public_key_of(authority).ok().map(|key| identity::cluster_id(&key.spki()));
     match (machine, cluster) {
@@ -152,7 +152,7 @@ impl ServerCertVerifier for Believed {
             (Self::Machine(_) | Self::Member(..) | Self::Coordinator(..), _) => {
                 return Err(CertificateError::UnknownIssuer.into());
             }
-            (Self::Service(authority), _) => verify(end_entity, authority, Purpose::Server(&name), now),
+            (Self::Service(authority), _) => verify(end_entity, authority, CertificatePurpose::Server(&name), now),
         }
         .map(|()| ServerCertVerified::assertion())
         .map_err(|error| refused(&error))

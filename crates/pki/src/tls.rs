@@ -20,7 +20,7 @@ use crate::key::{KeyError, PrivateKey};
 
 /// Identity of one side of a connection: certificates, leaf first, and the leaf's key.
 #[derive(Debug)]
-pub struct Identity<'a> {
+pub struct TlsIdentity<'a> {
     /// The leaf, then its authority where the other side pins that by its key.
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's private key.
@@ -92,7 +92,7 @@ pub(crate) fn server(
 }
 
 pub(crate) fn client(
-    identity: Option<Identity<'_>>,
+    identity: Option<TlsIdentity<'_>>,
     verifier: Arc<dyn ServerCertVerifier>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
@@ -111,7 +111,7 @@ pub(crate) fn client(
 
 /// Key and certificates that TLS shows and signs with; refused where the key is not the leaf's. As
 /// `CertifiedKey::from_der` does it, but that takes the key's PKCS#8 bytes and frees them unwiped.
-pub(crate) fn certified(Identity { chain, key }: Identity<'_>) -> Result<Arc<CertifiedKey>, TlsError> {
+pub(crate) fn certified(TlsIdentity { chain, key }: TlsIdentity<'_>) -> Result<Arc<CertifiedKey>, TlsError> {
     let exported = key.to_pkcs8()?;
     let key = any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(exported.expose())))?;
     let certified = CertifiedKey::new(chain, key);

@@ -13,7 +13,7 @@ use crate::key::{KeyError, PublicKey};
 
 /// Purpose that a certificate is shown for.
 #[derive(Debug, Clone, Copy)]
-pub enum Purpose<'a> {
+pub enum CertificatePurpose<'a> {
     /// To be the server of this DNS name or IP address, exactly.
     Server(&'a str),
     /// To be a client; who it is stands in its subject.
@@ -58,24 +58,24 @@ const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
 pub fn verify(
     leaf: &CertificateDer<'_>,
     authority: &CertificateDer<'_>,
-    purpose: Purpose<'_>,
+    purpose: CertificatePurpose<'_>,
     now: UnixTime,
 ) -> Result<(), VerifyError> {
     let anchor = anchor_from_trusted_cert(authority).map_err(VerifyError::Authority)?;
     let end_entity = EndEntityCert::try_from(leaf).map_err(VerifyError::Form)?;
     let usage = KeyUsage::required(match purpose {
-        Purpose::Server(_) => SERVER_AUTH,
-        Purpose::Client => CLIENT_AUTH,
+        CertificatePurpose::Server(_) => SERVER_AUTH,
+        CertificatePurpose::Client => CLIENT_AUTH,
     });
     end_entity
         .verify_for_usage(&[ECDSA_P256_SHA256], &[anchor], &[], now, usage, None, None)
         .map_err(VerifyError::Path)?;
     match purpose {
-        Purpose::Server(name) => {
+        CertificatePurpose::Server(name) => {
             let name = ServerName::try_from(name).map_err(|_| VerifyError::Name)?;
             end_entity.verify_is_valid_for_subject_name(&name).map_err(VerifyError::WrongName)
         }
-        Purpose::Client => Ok(()),
+        CertificatePurpose::Client => Ok(()),
     }
 }
 

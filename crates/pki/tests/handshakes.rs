@@ -14,8 +14,8 @@ use pki::client_auth::{
 use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
 use pki::{
-    Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, VerifyError, cluster_tls_name,
-    machine_tls_name,
+    Authority, AuthorityKind, CertificateDer, CertificateProfile, PrivateKey, TlsIdentity, UnixTime, VerifyError,
+    cluster_tls_name, machine_tls_name,
 };
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -70,14 +70,14 @@ impl Cluster {
 
     fn server(&self, owners: &[&PrivateKey]) -> ServerConfig {
         let chain = vec![self.leaf.clone(), self.authority.certificate().clone()];
-        let named = NamedIdentity { name: self.name(), identity: Identity { chain, key: &self.machine } };
-        let nameless = Identity { chain: vec![nameless_certificate(&self.boot).unwrap()], key: &self.boot };
+        let named = NamedIdentity { name: self.name(), identity: TlsIdentity { chain, key: &self.machine } };
+        let nameless = TlsIdentity { chain: vec![nameless_certificate(&self.boot).unwrap()], key: &self.boot };
         let owners = Owners::new(owners.iter().map(|key| key.public().clone()).collect());
         server_config(nameless, Some(named), owners, clock(NOW)).unwrap()
     }
 
     fn client(&self, owner: Option<&PrivateKey>) -> ClientConfig {
-        let identity = owner.map(|key| Identity { chain: vec![owner_certificate(key).unwrap()], key });
+        let identity = owner.map(|key| TlsIdentity { chain: vec![owner_certificate(key).unwrap()], key });
         pinned(self.authority.public().pin(), identity, clock(NOW)).unwrap()
     }
 }
@@ -91,13 +91,13 @@ fn cluster_of(authority: &Authority) -> ClusterId {
 }
 
 fn certify(authority: &Authority, machine: MachineId, cluster: ClusterId, key: &PrivateKey) -> CertificateDer<'static> {
-    let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
+    let profile = CertificateProfile::Machine { machine, cluster, role: ClusterRole::Coordinator };
     authority.issue(&profile, key.public(), Fixed(NOW).current_time().unwrap()).unwrap()
 }
 
 /// A server that shows the same to everybody, whatever it is called.
 fn always(chain: Vec<CertificateDer<'static>>, key: &PrivateKey) -> ServerConfig {
-    server_config(Identity { chain, key }, None, Owners::default(), clock(NOW)).unwrap()
+    server_config(TlsIdentity { chain, key }, None, Owners::default(), clock(NOW)).unwrap()
 }
 
 struct Finished {
@@ -140,7 +140,7 @@ fn handshake(client: ClientConfig, server: ServerConfig, name: &str) -> Result<F
 
 /// The client of a machine with the key `joiner` that holds a ticket for `cluster`.
 fn joins(cluster: &Cluster, joiner: &PrivateKey, seconds: u64) -> ClientConfig {
-    let identity = Identity { chain: vec![machine_certificate(joiner).unwrap()], key: joiner };
+    let identity = TlsIdentity { chain: vec![machine_certificate(joiner).unwrap()], key: joiner };
     let authority = &cluster.authority;
     any_coordinator(cluster_of(authority), authority.public().pin(), identity, clock(seconds)).unwrap()
 }
@@ -191,7 +191,7 @@ fn no_impostor_stranger_or_node_is_taken_for_a_coordinator() {
     assert_eq!(refused(shows(&other_name, authority, &cluster.machine), &name), CertificateError::NotValidForName);
     // A node.
     let (machine, now) = (machine_of(&cluster.machine), Fixed(NOW).current_time().unwrap());
-    let profile = Profile::Machine { machine, cluster: cluster_of(authority), role: ClusterRole::Node };
+    let profile = CertificateProfile::Machine { machine, cluster: cluster_of(authority), role: ClusterRole::Node };
     let node = authority.issue(&profile, cluster.machine.public(), now).unwrap();
     assert_eq!(refused(shows(&node, authority, &cluster.machine), &name), CertificateError::InvalidPurpose);
     // No authority behind the leaf, a stranger's leaf, or another name dialled.
@@ -210,7 +210,7 @@ fn a_member_dials_one_other_and_gives_nothing_to_a_third() {
     let (cluster, other, caller) = (Cluster::create(), Cluster::create(), key(7));
     let authority = &cluster.authority;
     let dials = |seconds| {
-        let identity = Identity { chain: vec![machine_certificate(&caller).unwrap()], key: &caller };
+        let identity = TlsIdentity { chain: vec![machine_certificate(&caller).unwrap()], key: &caller };
         one_member(cluster_of(authority), authority.public().pin(), identity, clock(seconds)).unwrap()
     };
     for now in [1, NOW, NOW + (400 << 20)] {
@@ -342,9 +342,9 @@ fn the_vpn_api_shakes_hands_with_machines_of_its_cluster_only() {
     let (cluster, authority) = (cluster_of(&ours.authority), ours.authority.certificate());
     let node = key(5);
     let dial = |chain: Vec<CertificateDer<'static>>, time| {
-        let identity = Identity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
+        let identity = TlsIdentity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
         let server = members(identity, authority.clone(), cluster, clock(time)).unwrap();
-        let identity = Identity { chain, key: &node };
+        let identity = TlsIdentity { chain, key: &node };
         let client = any_coordinator(cluster, ours.authority.public().pin(), identity, clock(time)).unwrap();
         handshake(client, server, &cluster_tls_name(cluster))
     };
@@ -367,7 +367,7 @@ fn the_vpn_api_shakes_hands_with_machines_of_its_cluster_only() {
     refused(vec![leaf.clone(), authority.clone()]);
     assert_eq!(member(&[leaf.clone(), leaf]), Err(UnknownMember));
 
-    let identity = Identity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
+    let identity = TlsIdentity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
     let server = members(identity, authority.clone(), cluster, clock(NOW)).unwrap();
     let refused = handshake(ours.client(None), server, &ours.name()).err();
     assert_eq!(refused, Some(Error::NoCertificatesPresented));
@@ -455,7 +455,8 @@ fn a_service_is_believed_under_its_own_authority_only() {
     let now = Fixed(NOW).current_time().unwrap();
     let [etcd, kubernetes] =
         [AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(|kind| Authority::create(kind, now).unwrap());
-    let issued = kubernetes.issue_with_key(&Profile::LoopbackServer { component: "kube-scheduler" }, now).unwrap();
+    let issued =
+        kubernetes.issue_with_key(&CertificateProfile::LoopbackServer { component: "kube-scheduler" }, now).unwrap();
     let server = || always(vec![issued.certificate.clone()], &issued.key);
     let client = |authority: &Authority| under_authority(authority.certificate().clone(), None, clock(NOW)).unwrap();
     assert!(handshake(client(&kubernetes), server(), "127.0.0.1").is_ok());
@@ -509,7 +510,7 @@ fn an_owner_shows_one_certificate_and_no_chain() {
         assert_eq!(owners.who(Some(&chain[..1])), Ok(Who::Owner(owner.public().clone())));
         assert_eq!(owners.who(Some(&chain)), Err(UnknownOwner));
         assert_eq!(owners.who(Some(&[])), Ok(Who::Stranger), "none at all is no certificate");
-        let identity = Identity { chain, key: &owner };
+        let identity = TlsIdentity { chain, key: &owner };
         let client = pinned(cluster.authority.public().pin(), Some(identity), clock(NOW)).unwrap();
         let refused = handshake(client, cluster.server(&[&owner]), &cluster.name()).err();
         let expected = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use model::{ClusterId, ClusterRole, MachineId, NodeName, Secret};
 use pki::{
-    Authority, AuthorityKind, CertificateDer, IssueError, LoadError, PrivateKey, Profile, Purpose, UnixTime,
-    VerifyError, accept_request, certificate_pem, make_request, verify,
+    Authority, AuthorityKind, CertificateDer, CertificateProfile, CertificatePurpose, IssueError, LoadError,
+    PrivateKey, UnixTime, VerifyError, accept_request, certificate_pem, make_request, verify,
 };
 use x509_parser::num_bigint::BigUint;
 use x509_parser::prelude::{GeneralName, ParsedExtension, X509Certificate};
@@ -35,7 +35,7 @@ fn authorities() -> [Authority; 3] {
 }
 
 struct Expected {
-    profile: Profile<'static>,
+    profile: CertificateProfile<'static>,
     authority: AuthorityKind,
     server: bool,
     client: bool,
@@ -59,7 +59,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
     let year = 365;
     vec![
         row(
-            Profile::Machine {
+            CertificateProfile::Machine {
                 machine: MachineId([0xab; 16]),
                 cluster: ClusterId([0xcd; 16]),
                 role: ClusterRole::Coordinator,
@@ -74,7 +74,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             20 * year,
         ),
         row(
-            Profile::EtcdServer { machine: MACHINE, node, vpn: VPN },
+            CertificateProfile::EtcdServer { machine: MACHINE, node, vpn: VPN },
             Etcd,
             server,
             "CN=server:node-1",
@@ -82,17 +82,17 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             year,
         ),
         row(
-            Profile::EtcdPeer { machine: MACHINE, node, vpn: VPN },
+            CertificateProfile::EtcdPeer { machine: MACHINE, node, vpn: VPN },
             Etcd,
             both,
             "CN=peer:node-1",
             &["dns:peer.etcd.cairn.internal", "ip:10.118.0.1"],
             year,
         ),
-        row(Profile::EtcdMachineClient { machine: MACHINE }, Etcd, client, "CN=root", &[], year),
-        row(Profile::EtcdApiserverClient { machine: MACHINE }, Etcd, client, "CN=kubernetes", &[], year),
+        row(CertificateProfile::EtcdMachineClient { machine: MACHINE }, Etcd, client, "CN=root", &[], year),
+        row(CertificateProfile::EtcdApiserverClient { machine: MACHINE }, Etcd, client, "CN=kubernetes", &[], year),
         row(
-            Profile::Apiserver { vpn: VPN, service: SERVICE },
+            CertificateProfile::Apiserver { vpn: VPN, service: SERVICE },
             Kubernetes,
             server,
             "CN=kube-apiserver",
@@ -109,27 +109,34 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             year,
         ),
         row(
-            Profile::ApiserverKubeletClient,
+            CertificateProfile::ApiserverKubeletClient,
             Kubernetes,
             client,
             "O=cairn:apiservers, CN=kube-apiserver-kubelet-client",
             &[],
             year,
         ),
-        row(Profile::ControllerManager, Kubernetes, client, "CN=system:kube-controller-manager", &[], year),
-        row(Profile::Scheduler, Kubernetes, client, "CN=system:kube-scheduler", &[], year),
-        row(Profile::KubeletClient { node }, Kubernetes, client, "O=system:nodes, CN=system:node:node-1", &[], year),
+        row(CertificateProfile::ControllerManager, Kubernetes, client, "CN=system:kube-controller-manager", &[], year),
+        row(CertificateProfile::Scheduler, Kubernetes, client, "CN=system:kube-scheduler", &[], year),
         row(
-            Profile::KubeletServer { node, vpn: VPN },
+            CertificateProfile::KubeletClient { node },
+            Kubernetes,
+            client,
+            "O=system:nodes, CN=system:node:node-1",
+            &[],
+            year,
+        ),
+        row(
+            CertificateProfile::KubeletServer { node, vpn: VPN },
             Kubernetes,
             server,
             "CN=system:node:node-1",
             &["dns:node-1", "ip:10.118.0.1"],
             year,
         ),
-        row(Profile::KubeOwner, Kubernetes, client, "O=cairn:owners, CN=cairn:owner", &[], 1),
+        row(CertificateProfile::KubeOwner, Kubernetes, client, "O=cairn:owners, CN=cairn:owner", &[], 1),
         row(
-            Profile::LoopbackServer { component: "kube-scheduler" },
+            CertificateProfile::LoopbackServer { component: "kube-scheduler" },
             Kubernetes,
             server,
             "CN=kube-scheduler",
@@ -249,7 +256,7 @@ fn a_certificate_is_good_from_when_its_authority_is() {
 #[test]
 fn the_bootstrap_certificate_lives_for_an_hour() {
     let authority = Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap();
-    let issued = authority.issue_with_key(&Profile::KubeBootstrap, at(NOW)).unwrap();
+    let issued = authority.issue_with_key(&CertificateProfile::KubeBootstrap, at(NOW)).unwrap();
     let parsed = parse(&issued.certificate);
     assert_eq!(parsed.subject().to_string(), "O=system:masters, CN=cairn:bootstrap");
     assert_eq!(parsed.validity().not_after.timestamp(), NOW + HOUR);
@@ -274,14 +281,19 @@ fn an_authority_may_sign_leaves_only() {
 fn a_certificate_of_one_authority_is_refused_by_the_others() {
     let authorities = authorities();
     let profiles = [
-        Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), role: ClusterRole::Node },
-        Profile::EtcdApiserverClient { machine: MACHINE },
-        Profile::KubeBootstrap,
+        CertificateProfile::Machine {
+            machine: MachineId([1; 16]),
+            cluster: ClusterId([2; 16]),
+            role: ClusterRole::Node,
+        },
+        CertificateProfile::EtcdApiserverClient { machine: MACHINE },
+        CertificateProfile::KubeBootstrap,
     ];
     for (signer, profile) in authorities.iter().zip(profiles) {
         let issued = signer.issue_with_key(&profile, at(NOW)).unwrap();
         for other in &authorities {
-            let accepted = verify(&issued.certificate, other.certificate(), Purpose::Client, at(NOW)).is_ok();
+            let accepted =
+                verify(&issued.certificate, other.certificate(), CertificatePurpose::Client, at(NOW)).is_ok();
             assert_eq!(accepted, other.kind() == signer.kind(), "{} at {}", signer.kind(), other.kind());
             if other.kind() != signer.kind() {
                 let refused = other.issue(&profile, issued.key.public(), at(NOW));
@@ -297,9 +309,9 @@ fn a_certificate_of_one_authority_is_refused_by_the_others() {
 #[test]
 fn an_authority_of_the_same_kind_made_anew_is_another() {
     let [old, new] = [1, 2].map(|_| Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap());
-    let issued = old.issue_with_key(&Profile::KubeOwner, at(NOW)).unwrap();
+    let issued = old.issue_with_key(&CertificateProfile::KubeOwner, at(NOW)).unwrap();
     assert!(matches!(
-        verify(&issued.certificate, new.certificate(), Purpose::Client, at(NOW)),
+        verify(&issued.certificate, new.certificate(), CertificatePurpose::Client, at(NOW)),
         Err(VerifyError::Path(_))
     ));
 }
@@ -308,20 +320,21 @@ fn an_authority_of_the_same_kind_made_anew_is_another() {
 fn time_use_and_name_are_checked() {
     let node = node();
     let authority = Authority::create(AuthorityKind::Etcd, at(NOW)).unwrap();
-    let issued =
-        authority.issue_with_key(&Profile::EtcdServer { machine: MACHINE, node: &node, vpn: VPN }, at(NOW)).unwrap();
+    let issued = authority
+        .issue_with_key(&CertificateProfile::EtcdServer { machine: MACHINE, node: &node, vpn: VPN }, at(NOW))
+        .unwrap();
     let check = |purpose, now| verify(&issued.certificate, authority.certificate(), purpose, at(now));
     for name in ["localhost", "127.0.0.1", "10.118.0.1"] {
-        assert!(check(Purpose::Server(name), NOW).is_ok(), "{name}");
+        assert!(check(CertificatePurpose::Server(name), NOW).is_ok(), "{name}");
     }
     for name in ["node-1", "10.118.0.2", "localhost.localdomain"] {
-        assert!(matches!(check(Purpose::Server(name), NOW), Err(VerifyError::WrongName(_))), "{name}");
+        assert!(matches!(check(CertificatePurpose::Server(name), NOW), Err(VerifyError::WrongName(_))), "{name}");
     }
-    assert!(matches!(check(Purpose::Server("no name at all"), NOW), Err(VerifyError::Name)));
-    assert!(matches!(check(Purpose::Client, NOW), Err(VerifyError::Path(_))), "a server is no client");
-    assert!(check(Purpose::Server("localhost"), NOW - HOUR).is_ok(), "clocks may differ by an hour");
-    assert!(matches!(check(Purpose::Server("localhost"), NOW - HOUR - 1), Err(VerifyError::Path(_))));
-    assert!(matches!(check(Purpose::Server("localhost"), NOW + 366 * DAY), Err(VerifyError::Path(_))));
+    assert!(matches!(check(CertificatePurpose::Server("no name at all"), NOW), Err(VerifyError::Name)));
+    assert!(matches!(check(CertificatePurpose::Client, NOW), Err(VerifyError::Path(_))), "a server is no client");
+    assert!(check(CertificatePurpose::Server("localhost"), NOW - HOUR).is_ok(), "clocks may differ by an hour");
+    assert!(matches!(check(CertificatePurpose::Server("localhost"), NOW - HOUR - 1), Err(VerifyError::Path(_))));
+    assert!(matches!(check(CertificatePurpose::Server("localhost"), NOW + 366 * DAY), Err(VerifyError::Path(_))));
 }
 
 #[test]
@@ -342,18 +355,18 @@ fn a_certificate_without_a_purpose_is_good_for_nothing() {
     };
     let (silent, told) = (signed(&[]), signed(&[rcgen::ExtendedKeyUsagePurpose::ClientAuth]));
     let check = |leaf, purpose| verify(leaf, authority.certificate(), purpose, at(NOW));
-    assert!(check(&told, Purpose::Client).is_ok());
-    assert!(matches!(check(&silent, Purpose::Client), Err(VerifyError::Path(_))));
-    assert!(matches!(check(&silent, Purpose::Server("localhost")), Err(VerifyError::Path(_))));
+    assert!(check(&told, CertificatePurpose::Client).is_ok());
+    assert!(matches!(check(&silent, CertificatePurpose::Client), Err(VerifyError::Path(_))));
+    assert!(matches!(check(&silent, CertificatePurpose::Server("localhost")), Err(VerifyError::Path(_))));
 }
 
 #[test]
 fn no_certificate_outlives_its_authority() {
     let authority = Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap();
     let end = parse(authority.certificate()).validity().not_after.timestamp();
-    let issued = authority.issue_with_key(&Profile::Scheduler, at(end - DAY)).unwrap();
+    let issued = authority.issue_with_key(&CertificateProfile::Scheduler, at(end - DAY)).unwrap();
     assert_eq!(parse(&issued.certificate).validity().not_after.timestamp(), end);
-    assert!(matches!(authority.issue_with_key(&Profile::Scheduler, at(end)), Err(IssueError::Expired(_))));
+    assert!(matches!(authority.issue_with_key(&CertificateProfile::Scheduler, at(end)), Err(IssueError::Expired(_))));
 }
 
 /// Proves: S6
@@ -363,14 +376,18 @@ fn a_stored_authority_goes_on_where_it_stopped() {
         let key = authority.export_key().unwrap();
         let again = Authority::load(authority.kind(), authority.certificate(), key.expose()).unwrap();
         let profile = match authority.kind() {
-            AuthorityKind::Cairn => {
-                Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), role: ClusterRole::Node }
-            }
-            AuthorityKind::Etcd => Profile::EtcdMachineClient { machine: MACHINE },
-            AuthorityKind::Kubernetes => Profile::KubeOwner,
+            AuthorityKind::Cairn => CertificateProfile::Machine {
+                machine: MachineId([1; 16]),
+                cluster: ClusterId([2; 16]),
+                role: ClusterRole::Node,
+            },
+            AuthorityKind::Etcd => CertificateProfile::EtcdMachineClient { machine: MACHINE },
+            AuthorityKind::Kubernetes => CertificateProfile::KubeOwner,
         };
         let issued = again.issue_with_key(&profile, at(NOW + DAY)).unwrap();
-        assert!(verify(&issued.certificate, authority.certificate(), Purpose::Client, at(NOW + DAY)).is_ok());
+        assert!(
+            verify(&issued.certificate, authority.certificate(), CertificatePurpose::Client, at(NOW + DAY)).is_ok()
+        );
     }
 }
 
@@ -384,7 +401,7 @@ fn a_stored_authority_that_does_not_fit_is_refused() {
     assert!(matches!(load(kind, etcd.certificate(), etcd_key.expose()), Err(LoadError::WrongKind(_))));
     assert!(matches!(load(kind, b"", cairn_key.expose()), Err(LoadError::Certificate)));
     assert!(matches!(load(kind, cairn.certificate(), b""), Err(LoadError::Key(_))));
-    let leaf = etcd.issue_with_key(&Profile::EtcdMachineClient { machine: MACHINE }, at(NOW)).unwrap();
+    let leaf = etcd.issue_with_key(&CertificateProfile::EtcdMachineClient { machine: MACHINE }, at(NOW)).unwrap();
     let leaf_key = leaf.key.to_pkcs8().unwrap();
     assert!(matches!(load(kind, &leaf.certificate, leaf_key.expose()), Err(LoadError::Certificate)));
 }
@@ -395,8 +412,8 @@ fn a_request_gives_its_key_and_nothing_else_to_the_certificate() {
     let authority = Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap();
     let key = PrivateKey::ed25519(&Secret::take(&mut [5; 32])).unwrap();
     let public = accept_request(&make_request(&key).unwrap()).unwrap();
-    let certificate = authority.issue(&Profile::KubeOwner, &public, at(NOW)).unwrap();
+    let certificate = authority.issue(&CertificateProfile::KubeOwner, &public, at(NOW)).unwrap();
     assert_eq!(parse(&certificate).public_key().raw, key.public().spki());
-    assert!(verify(&certificate, authority.certificate(), Purpose::Client, at(NOW)).is_ok());
+    assert!(verify(&certificate, authority.certificate(), CertificatePurpose::Client, at(NOW)).is_ok());
     assert!(certificate_pem(&certificate).starts_with("-----BEGIN CERTIFICATE-----\n"));
 }

@@ -2,7 +2,7 @@
 //!
 //! The authorities' keys are not among them: the controller-manager signs nothing, PID 1 does.
 
-use pki::{AuthorityKind, Profile};
+use pki::{AuthorityKind, CertificateProfile};
 
 use crate::plan::{ServicePlan, kubernetes_service};
 
@@ -55,21 +55,23 @@ impl Credential {
 
     /// The profile its certificate follows; the profile says which authority signs it.
     #[must_use]
-    pub fn profile(self, plan: &ServicePlan) -> Profile<'_> {
+    pub fn profile(self, plan: &ServicePlan) -> CertificateProfile<'_> {
         let (machine, node, vpn) = (plan.machine, &plan.node, plan.vpn());
         match self {
-            Self::EtcdServer => Profile::EtcdServer { machine, node, vpn },
-            Self::EtcdPeer => Profile::EtcdPeer { machine, node, vpn },
-            Self::EtcdMachineClient => Profile::EtcdMachineClient { machine },
-            Self::EtcdApiserverClient => Profile::EtcdApiserverClient { machine },
-            Self::Apiserver => Profile::Apiserver { vpn, service: kubernetes_service() },
-            Self::ApiserverKubeletClient => Profile::ApiserverKubeletClient,
-            Self::ControllerManager => Profile::ControllerManager,
-            Self::ControllerManagerServer => Profile::LoopbackServer { component: "kube-controller-manager" },
-            Self::Scheduler => Profile::Scheduler,
-            Self::SchedulerServer => Profile::LoopbackServer { component: "kube-scheduler" },
-            Self::KubeletClient => Profile::KubeletClient { node },
-            Self::KubeletServer => Profile::KubeletServer { node, vpn },
+            Self::EtcdServer => CertificateProfile::EtcdServer { machine, node, vpn },
+            Self::EtcdPeer => CertificateProfile::EtcdPeer { machine, node, vpn },
+            Self::EtcdMachineClient => CertificateProfile::EtcdMachineClient { machine },
+            Self::EtcdApiserverClient => CertificateProfile::EtcdApiserverClient { machine },
+            Self::Apiserver => CertificateProfile::Apiserver { vpn, service: kubernetes_service() },
+            Self::ApiserverKubeletClient => CertificateProfile::ApiserverKubeletClient,
+            Self::ControllerManager => CertificateProfile::ControllerManager,
+            Self::ControllerManagerServer => {
+                CertificateProfile::LoopbackServer { component: "kube-controller-manager" }
+            }
+            Self::Scheduler => CertificateProfile::Scheduler,
+            Self::SchedulerServer => CertificateProfile::LoopbackServer { component: "kube-scheduler" },
+            Self::KubeletClient => CertificateProfile::KubeletClient { node },
+            Self::KubeletServer => CertificateProfile::KubeletServer { node, vpn },
         }
     }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, Release, Standing, Times,
+    UnixSeconds,
 };
-use cluster::redeem::{Body, Redeem};
-use cluster::request::Creation;
+use cluster::redeem::{RedeemBody, RedeemRequest};
+use cluster::request::FirstRecords;
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, machine_id};
 use keys::recovery::RecoveryPubKey;
@@ -27,8 +28,8 @@ const EXPORTER: [u8; 32] = [0xe0; 32];
 
 /// Makes owner number `n`.
 #[must_use]
-pub fn owner(n: u8) -> Owner {
-    Owner { key: OwnerPubKey([n; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
+pub fn owner(n: u8) -> OwnerRecord {
+    OwnerRecord { key: OwnerPubKey([n; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
 }
 
 /// The public key of machine `n`.
@@ -94,8 +95,8 @@ pub fn ticket(n: u16) -> Ticket {
 
 /// Body with which machine `n` redeems `ticket`.
 #[must_use]
-pub fn body(n: u16, ticket: &Ticket) -> Body {
-    Body {
+pub fn body(n: u16, ticket: &Ticket) -> RedeemBody {
+    RedeemBody {
         ticket: ticket.public(),
         owner: owner(1).key,
         vpn_key: vpn_key(n),
@@ -115,8 +116,8 @@ pub fn body(n: u16, ticket: &Ticket) -> Body {
 /// # Panics
 /// When the body is one that no machine sends.
 #[must_use]
-pub fn redeem(n: u16, ticket: &Ticket, body: &Body) -> Redeem {
-    Redeem::verify(&body.sign(ticket, &EXPORTER), machine_key(n), &EXPORTER).expect("its ticket signed it")
+pub fn redeem(n: u16, ticket: &Ticket, body: &RedeemBody) -> RedeemRequest {
+    RedeemRequest::verify(&body.sign(ticket, &EXPORTER), machine_key(n), &EXPORTER).expect("its ticket signed it")
 }
 
 /// A cluster in this VPN prefix, as machine 1 creates it.
@@ -124,7 +125,7 @@ pub fn redeem(n: u16, ticket: &Ticket, body: &Body) -> Redeem {
 /// # Panics
 /// When the prefix has no first address.
 #[must_use]
-pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
+pub fn creation(vpn_prefix: Ipv4Prefix) -> FirstRecords {
     let policy = Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(1, 2, 0) };
     let cluster = Cluster {
         id: CLUSTER,
@@ -136,7 +137,7 @@ pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
         next_address: 2,
         next_pods: 1,
     };
-    let machine = Machine {
+    let machine = MachineRecord {
         key: machine_key(1),
         name: NodeName::derived(id(1)),
         role: ClusterRole::Coordinator,
@@ -157,5 +158,5 @@ pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
         times: Times { admitted: BEGIN, member: Some(BEGIN), removed: None, coordinator: Some(BEGIN) },
         awaits_approval: false,
     };
-    Creation { cluster, machine }
+    FirstRecords { cluster, machine }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::epochs::Holding;
+use cluster::epochs::ShareOrder;
 use cluster::members::quorum;
 use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Holder};
@@ -16,7 +16,7 @@ use testkit::Random;
 use unlock::exchange::{ShareCollector, ShareHolder};
 use unlock::share::{self, open_shares};
 
-use crate::laws::Broken;
+use crate::laws::Breach;
 
 pub(crate) const LAW: &str = "an epoch that stands is whole: any quorum of its holders opens, and fewer open nothing";
 
@@ -59,7 +59,7 @@ impl Esps {
     ///
     /// # Panics
     /// When the machine is no holder.
-    pub fn write(&mut self, machine: MachineId, holding: &Holding) {
+    pub fn write(&mut self, machine: MachineId, holding: &ShareOrder) {
         let (holder, key) = (Holder { cluster: self.cluster, machine }, self.share_key(machine));
         self.erased.remove(&machine);
         let slots = self.slots.entry(machine).or_insert_with(|| Slots([(); 2].map(|()| vec![0; SLOT_BYTES].into())));
@@ -104,8 +104,8 @@ impl Esps {
     /// unless it is the only holder.
     ///
     /// # Errors
-    /// [`Broken`] when it does.
-    pub fn settle(&mut self, machine: MachineId, holding: &Holding) -> Result<(), Broken> {
+    /// [`Breach`] when it does.
+    pub fn settle(&mut self, machine: MachineId, holding: &ShareOrder) -> Result<(), Breach> {
         let (key, epoch) = (self.share_key(machine), &holding.epoch);
         let Some(slots) = self.slots.get_mut(&machine) else { return Err(broken(&machine, epoch, "holds nothing")) };
         self.writes += erase_superseded(slots, epoch.number());
@@ -118,8 +118,8 @@ impl Esps {
     /// other as they meet: each of them opens. One fewer open nothing, whatever they give each other.
     ///
     /// # Errors
-    /// [`Broken`] names who does not, or does.
-    pub fn opens(&self, epoch: &Epoch, disks: &Disks, random: &mut Random) -> Result<(), Broken> {
+    /// [`Breach`] names who does not, or does.
+    pub fn opens(&self, epoch: &Epoch, disks: &Disks, random: &mut Random) -> Result<(), Breach> {
         // Whoever was made a node has erased its share; as many as a quorum are left.
         let mut back: Vec<_> = epoch.holders().difference(&self.erased).copied().collect();
         if let Some(gone) = epoch.holders().intersection(&self.erased).next()
@@ -142,7 +142,7 @@ impl Esps {
     }
 
     /// Has those that come back exchange what they have, each with each, until nobody has anything new to say; tells who opened.
-    fn meet(&self, epoch: &Epoch, back: &[MachineId], disks: &Disks, random: &mut Random) -> Result<Vec<bool>, Broken> {
+    fn meet(&self, epoch: &Epoch, back: &[MachineId], disks: &Disks, random: &mut Random) -> Result<Vec<bool>, Breach> {
         if epoch.holders().len() == 1 {
             return back.iter().map(|machine| self.alone(epoch, machine, disks)).collect();
         }
@@ -174,7 +174,7 @@ impl Esps {
     }
 
     /// A lone holder's share is the key itself.
-    fn alone(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<bool, Broken> {
+    fn alone(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<bool, Breach> {
         let (disk, _) = disks[machine];
         let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
         let (held, _) = open_shares(slots, disk, &self.share_key(*machine));
@@ -184,7 +184,7 @@ impl Esps {
         self.is_right(epoch, machine, &half, disks).map(|()| true)
     }
 
-    fn voter(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<ShareHolder, Broken> {
+    fn voter(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<ShareHolder, Breach> {
         let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
         let (held, _) = open_shares(slots, disks[machine].0, &self.share_key(*machine));
         // As the records make it when the epoch comes to stand.
@@ -193,7 +193,7 @@ impl Esps {
         Ok(ShareHolder::new(*machine, directory, held))
     }
 
-    fn is_right(&self, epoch: &Epoch, machine: &MachineId, half: &ClusterHalf, disks: &Disks) -> Result<(), Broken> {
+    fn is_right(&self, epoch: &Epoch, machine: &MachineId, half: &ClusterHalf, disks: &Disks) -> Result<(), Breach> {
         let (disk, generation) = disks[machine];
         let right = cluster_key(&self.master, self.cluster, disk, generation);
         let given = half.of(generation).filter(|_| half.disk == disk);
@@ -213,8 +213,8 @@ fn erase_superseded(slots: &mut Slots, stands: u32) -> u64 {
     })
 }
 
-fn broken(who: &MachineId, epoch: &Epoch, how: &str) -> Broken {
-    Broken { law: LAW, how: format!("{who}, epoch {}: {how}", epoch.number()) }
+fn broken(who: &MachineId, epoch: &Epoch, how: &str) -> Breach {
+    Breach { law: LAW, how: format!("{who}, epoch {}: {how}", epoch.number()) }
 }
 
 #[cfg(test)]
@@ -237,8 +237,8 @@ mod tests {
         esps
     }
 
-    fn holding(n: u16, epoch: &Epoch) -> Holding {
-        Holding { epoch: epoch.clone(), stands: None, disk: disk(n), generations: Generations::One(1) }
+    fn holding(n: u16, epoch: &Epoch) -> ShareOrder {
+        ShareOrder { epoch: epoch.clone(), stands: None, disk: disk(n), generations: Generations::One(1) }
     }
 
     /// Law that an epoch breaks when all were switched off, by chance of who comes back.

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use cluster::key::Key;
-use cluster::members::{Learner, Look, MOST_LEARNERS, Members, Step, Voter, quorum};
+use cluster::members::{Learner, Look, MOST_LEARNERS, MemberStep, Members, Voter, quorum};
 use cluster::state::{Change, KeyValue};
-use cluster::txn::{Condition, MOST_COMPARES, Outcome, Txn};
+use cluster::txn::{KeyCondition, MOST_COMPARES, Outcome, Txn};
 use model::MachineId;
 
 /// The store and its members.
@@ -49,7 +49,7 @@ struct Member {
 
 /// Why etcd does not do what it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum EtcdRefusal {
     /// Too few voters run.
     #[error("no leader")]
     NoQuorum,
@@ -75,7 +75,7 @@ pub enum Refused {
 
 /// The history before the asked revision is gone: read everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compacted;
+pub struct CompactionError;
 
 impl Etcd {
     /// An etcd of one voter.
@@ -88,19 +88,19 @@ impl Etcd {
     /// Commits, all or nothing.
     ///
     /// # Errors
-    /// [`Refused`] when it takes no transaction at all.
-    pub fn commit(&mut self, txn: &Txn) -> Result<Outcome, Refused> {
+    /// [`EtcdRefusal`] when it takes no transaction at all.
+    pub fn commit(&mut self, txn: &Txn) -> Result<Outcome, EtcdRefusal> {
         if txn.compares.len() > MOST_COMPARES || txn.puts.len() + txn.deletes.len() > MOST_COMPARES {
-            return Err(Refused::TooManyOperations);
+            return Err(EtcdRefusal::TooManyOperations);
         }
         if !self.has_quorum() {
-            return Err(Refused::NoQuorum);
+            return Err(EtcdRefusal::NoQuorum);
         }
         let holds = txn.compares.iter().all(|compare| {
             let modified = self.keys.get(&compare.key.bytes()).map(|stored| stored.modified);
             match compare.condition {
-                Condition::Absent => modified.is_none(),
-                Condition::ModifiedIn(revision) => modified == Some(revision),
+                KeyCondition::Absent => modified.is_none(),
+                KeyCondition::ModifiedIn(revision) => modified == Some(revision),
             }
         });
         if !holds {
@@ -149,10 +149,10 @@ impl Etcd {
     /// Changes of the revisions behind `after`, up to `until`.
     ///
     /// # Errors
-    /// [`Compacted`] when some of it is gone.
-    pub fn watch(&self, after: u64, until: u64) -> Result<Vec<Change>, Compacted> {
+    /// [`CompactionError`] when some of it is gone.
+    pub fn watch(&self, after: u64, until: u64) -> Result<Vec<Change>, CompactionError> {
         if after < self.compacted {
-            return Err(Compacted);
+            return Err(CompactionError);
         }
         let seen = self.history.range(after.saturating_add(1)..until.max(after).saturating_add(1));
         Ok(seen.flat_map(|(_, changes)| changes.clone()).collect())
@@ -247,15 +247,15 @@ impl Etcd {
     /// Changes its members, by the rules of `--strict-reconfig-check`.
     ///
     /// # Errors
-    /// [`Refused`] as etcd would.
-    pub fn change(&mut self, step: Step) -> Result<(), Refused> {
+    /// [`EtcdRefusal`] as etcd would.
+    pub fn change(&mut self, step: MemberStep) -> Result<(), EtcdRefusal> {
         if !self.has_quorum() {
-            return Err(Refused::NoQuorum);
+            return Err(EtcdRefusal::NoQuorum);
         }
         match step {
-            Step::Add(id) => self.add(id),
-            Step::Promote(id) => self.promote(id),
-            Step::Remove(id) => self.remove(id),
+            MemberStep::Add(id) => self.add(id),
+            MemberStep::Promote(id) => self.promote(id),
+            MemberStep::Remove(id) => self.remove(id),
         }?;
         self.applied += 1;
         self.elects();
@@ -266,9 +266,10 @@ impl Etcd {
     /// (`--force-new-cluster`).
     ///
     /// # Errors
-    /// [`Refused::NoSuchMember`] when it does not vote, or does not run.
-    pub fn go_on_alone(&mut self, id: MachineId) -> Result<(), Refused> {
-        let member = self.members.get(&id).filter(|member| member.votes && member.up).ok_or(Refused::NoSuchMember)?;
+    /// [`EtcdRefusal::NoSuchMember`] when it does not vote, or does not run.
+    pub fn go_on_alone(&mut self, id: MachineId) -> Result<(), EtcdRefusal> {
+        let member =
+            self.members.get(&id).filter(|member| member.votes && member.up).ok_or(EtcdRefusal::NoSuchMember)?;
         (self.members, self.leader) = ([(id, *member)].into(), Some(id));
         self.applied += 1;
         Ok(())
@@ -278,16 +279,16 @@ impl Etcd {
         self.members.values().filter(|member| member.votes)
     }
 
-    fn add(&mut self, id: MachineId) -> Result<(), Refused> {
+    fn add(&mut self, id: MachineId) -> Result<(), EtcdRefusal> {
         if self.members.contains_key(&id) {
-            return Err(Refused::NoSuchMember);
+            return Err(EtcdRefusal::NoSuchMember);
         }
         if self.members.values().filter(|member| !member.votes).count() >= MOST_LEARNERS {
-            return Err(Refused::TooManyLearners);
+            return Err(EtcdRefusal::TooManyLearners);
         }
         // isConnectedFullySince
         if self.voters().any(|member| !member.up) {
-            return Err(Refused::Unhealthy);
+            return Err(EtcdRefusal::Unhealthy);
         }
         self.added += 1;
         let member = Member { number: self.added, votes: false, started: false, up: false, caught_up: false };
@@ -295,32 +296,32 @@ impl Etcd {
         Ok(())
     }
 
-    fn promote(&mut self, id: MachineId) -> Result<(), Refused> {
-        let learner = self.members.get(&id).filter(|member| !member.votes).ok_or(Refused::NoSuchMember)?;
+    fn promote(&mut self, id: MachineId) -> Result<(), EtcdRefusal> {
+        let learner = self.members.get(&id).filter(|member| !member.votes).ok_or(EtcdRefusal::NoSuchMember)?;
         if !(learner.up && learner.caught_up) {
-            return Err(Refused::LearnerNotReady);
+            return Err(EtcdRefusal::LearnerNotReady);
         }
         // IsReadyToPromoteMember: the learner counts as started
         let started = 1 + self.voters().filter(|member| member.started).count();
         if started < quorum(1 + self.voters().count()) {
-            return Err(Refused::NotEnoughStarted);
+            return Err(EtcdRefusal::NotEnoughStarted);
         }
         self.members.entry(id).and_modify(|member| member.votes = true);
         Ok(())
     }
 
-    fn remove(&mut self, id: MachineId) -> Result<(), Refused> {
-        let leaving = *self.members.get(&id).ok_or(Refused::NoSuchMember)?;
+    fn remove(&mut self, id: MachineId) -> Result<(), EtcdRefusal> {
+        let leaving = *self.members.get(&id).ok_or(EtcdRefusal::NoSuchMember)?;
         if leaving.votes {
             let (voters, up) = (self.voters().count(), self.voters().filter(|member| member.up).count());
             // IsReadyToRemoveVotingMember
             let started = self.voters().filter(|member| member.started).count() - usize::from(leaving.started);
             if voters > 1 && started < quorum(voters - 1) {
-                return Err(Refused::NotEnoughStarted);
+                return Err(EtcdRefusal::NotEnoughStarted);
             }
             // mayRemoveMember: one that is down is no part of the active quorum
             if leaving.up && up - 1 < quorum(voters - 1) {
-                return Err(Refused::Unhealthy);
+                return Err(EtcdRefusal::Unhealthy);
             }
         }
         self.members.remove(&id);
@@ -339,21 +340,21 @@ mod tests {
     #[test]
     fn members_change_by_etcds_own_strict_rules() {
         let mut etcd = Etcd::of(id(1));
-        assert_eq!(etcd.change(Step::Add(id(2))), Ok(()));
-        assert_eq!(etcd.change(Step::Promote(id(2))), Err(Refused::LearnerNotReady), "not started");
-        assert_eq!(etcd.change(Step::Add(id(3))), Ok(()));
-        assert_eq!(etcd.change(Step::Add(id(4))), Err(Refused::TooManyLearners));
+        assert_eq!(etcd.change(MemberStep::Add(id(2))), Ok(()));
+        assert_eq!(etcd.change(MemberStep::Promote(id(2))), Err(EtcdRefusal::LearnerNotReady), "not started");
+        assert_eq!(etcd.change(MemberStep::Add(id(3))), Ok(()));
+        assert_eq!(etcd.change(MemberStep::Add(id(4))), Err(EtcdRefusal::TooManyLearners));
         etcd.set_up(id(2), true);
         etcd.set_up(id(3), true);
-        assert_eq!(etcd.change(Step::Promote(id(2))), Err(Refused::LearnerNotReady), "behind");
+        assert_eq!(etcd.change(MemberStep::Promote(id(2))), Err(EtcdRefusal::LearnerNotReady), "behind");
         etcd.catch_up();
-        assert_eq!(etcd.change(Step::Promote(id(2))), Ok(()));
-        assert_eq!(etcd.change(Step::Promote(id(3))), Ok(()));
+        assert_eq!(etcd.change(MemberStep::Promote(id(2))), Ok(()));
+        assert_eq!(etcd.change(MemberStep::Promote(id(3))), Ok(()));
         etcd.set_up(id(3), false);
-        assert_eq!(etcd.change(Step::Add(id(4))), Err(Refused::Unhealthy), "a lost voter is removed first");
-        assert_eq!(etcd.change(Step::Remove(id(2))), Err(Refused::Unhealthy), "one of two would be left");
-        assert_eq!(etcd.change(Step::Remove(id(3))), Ok(()), "the lost one may go");
+        assert_eq!(etcd.change(MemberStep::Add(id(4))), Err(EtcdRefusal::Unhealthy), "a lost voter is removed first");
+        assert_eq!(etcd.change(MemberStep::Remove(id(2))), Err(EtcdRefusal::Unhealthy), "one of two would be left");
+        assert_eq!(etcd.change(MemberStep::Remove(id(3))), Ok(()), "the lost one may go");
         etcd.set_up(id(2), false);
-        assert_eq!(etcd.change(Step::Remove(id(2))), Err(Refused::NoQuorum));
+        assert_eq!(etcd.change(MemberStep::Remove(id(2))), Err(EtcdRefusal::NoQuorum));
     }
 }

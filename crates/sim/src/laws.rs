@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::key::Key;
 use cluster::members::{Members, quorum};
-use cluster::record::{Admission, Changes, Cluster, ColdStartEpochs, Machine, TicketRecord};
+use cluster::record::{Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, TicketRecord};
 use cluster::state::Change;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use keys::cold_start::Epoch;
 use model::{DiskUuid, Ipv4Prefix, MachineId, TicketId};
 
@@ -15,7 +15,7 @@ pub mod life;
 /// A law that was broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{law}: {how}")]
-pub struct Broken {
+pub struct Breach {
     /// Name of the law.
     pub law: &'static str,
     /// Facts that break it.
@@ -28,7 +28,7 @@ pub struct Laws {
     changes: u64,
     vpn_prefix: Option<Ipv4Prefix>,
     recoveries: u64,
-    machines: BTreeMap<MachineId, Machine>,
+    machines: BTreeMap<MachineId, MachineRecord>,
     /// Goods that only one machine may have at a time, by their text, and who has each.
     held: BTreeMap<String, MachineId>,
     /// Goods that only one machine may ever have.
@@ -42,16 +42,16 @@ pub struct Laws {
 
 const ALONE: &str = "never two machines with one VPN address, pod prefix, name, VPN key or disk";
 
-fn holds(law: &'static str, holds: bool, how: impl FnOnce() -> String) -> Result<(), Broken> {
-    if holds { Ok(()) } else { Err(Broken { law, how: how() }) }
+fn holds(law: &'static str, holds: bool, how: impl FnOnce() -> String) -> Result<(), Breach> {
+    if holds { Ok(()) } else { Err(Breach { law, how: how() }) }
 }
 
 impl Laws {
     /// Checks what one revision changed.
     ///
     /// # Errors
-    /// [`Broken`] names the law.
-    pub fn changed(&mut self, changes: &[Change]) -> Result<(), Broken> {
+    /// [`Breach`] names the law.
+    pub fn changed(&mut self, changes: &[Change]) -> Result<(), Breach> {
         let (mut versions, recoveries) = (0, self.recoveries);
         for change in changes {
             let (bytes, value) = match change {
@@ -59,7 +59,7 @@ impl Laws {
                 Change::Delete { key, .. } => (key, None),
             };
             let law = "every key and record is one that Cairn reads";
-            let unread = |how: &dyn std::fmt::Display| Broken { law, how: how.to_string() };
+            let unread = |how: &dyn std::fmt::Display| Breach { law, how: how.to_string() };
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
                 holds("records stay", matches!(key, Key::Address(_) | Key::Pods(_)), || format!("{key} is gone"))?;
@@ -68,7 +68,7 @@ impl Laws {
             match key {
                 Key::Version => {
                     versions += 1;
-                    let Changes(now) = Changes::decode(value).map_err(|error| unread(&error))?;
+                    let ChangeCount(now) = ChangeCount::decode(value).map_err(|error| unread(&error))?;
                     let before = std::mem::replace(&mut self.changes, now);
                     holds("changes come one after another", now == before + 1, || format!("{before}, then {now}"))?;
                 }
@@ -79,7 +79,7 @@ impl Laws {
                     holds("no recovery is forgotten", before <= now, || format!("{before}, then {now}"))?;
                     self.recoveries = now;
                 }
-                Key::Machine(id) => self.machine(id, Machine::decode(value).map_err(|error| unread(&error))?)?,
+                Key::Machine(id) => self.machine(id, MachineRecord::decode(value).map_err(|error| unread(&error))?)?,
                 Key::Ticket(id) => {
                     let ticket = TicketRecord::decode(value).map_err(|error| unread(&error))?;
                     let uses = *self.uses.entry(id).or_insert(ticket.uses);
@@ -105,7 +105,7 @@ impl Laws {
         holds("there is always a coordinator", self.machines.is_empty() || coordinates, || "none is left".to_owned())
     }
 
-    fn epochs(&mut self, epochs: ColdStartEpochs) -> Result<(), Broken> {
+    fn epochs(&mut self, epochs: ColdStartEpochs) -> Result<(), Breach> {
         let number = |epochs: &ColdStartEpochs| epochs.current.as_ref().map_or(0, Epoch::number);
         let (before, now) = (number(&self.epochs), number(&epochs));
         holds("an epoch that stands gives way to a later one only", before <= now, || format!("{before}, then {now}"))?;
@@ -139,7 +139,7 @@ impl Laws {
         self.machines.iter().map(|(id, machine)| (*id, machine.disk)).collect()
     }
 
-    fn machine(&mut self, id: MachineId, machine: Machine) -> Result<(), Broken> {
+    fn machine(&mut self, id: MachineId, machine: MachineRecord) -> Result<(), Breach> {
         self.held.retain(|_, holder| *holder != id);
         if let Some(before) = self.machines.get(&id) {
             let returned = !before.belongs() && machine.belongs();
@@ -178,9 +178,9 @@ impl Laws {
     /// Checks what was granted, at the moment when it was committed.
     ///
     /// # Errors
-    /// [`Broken`] names the law.
-    pub fn granted(&self, granted: Granted) -> Result<(), Broken> {
-        let Granted::ClusterKey { machine, disk, generation, next } = granted else { return Ok(()) };
+    /// [`Breach`] names the law.
+    pub fn granted(&self, granted: Grant) -> Result<(), Breach> {
+        let Grant::ClusterKey { machine, disk, generation, next } = granted else { return Ok(()) };
         let known = self.machines.get(&machine);
         let law = "no key release to who is removed, none for another's disk";
         let fits = known.is_some_and(|known| {
@@ -194,8 +194,8 @@ impl Laws {
     /// Checks etcd's members after they changed.
     ///
     /// # Errors
-    /// [`Broken`] names the law.
-    pub fn members(&self, members: &Members) -> Result<(), Broken> {
+    /// [`Breach`] names the law.
+    pub fn members(&self, members: &Members) -> Result<(), Breach> {
         let (voters, live) = (members.voters.len(), members.live());
         holds("membership change never loses quorum", live >= quorum(voters), || format!("{live} of {voters} live"))?;
         self.voters(members)
@@ -204,8 +204,8 @@ impl Laws {
     /// Checks who votes, after that has changed or another epoch has come to stand.
     ///
     /// # Errors
-    /// [`Broken`] names the law.
-    pub fn voters(&self, members: &Members) -> Result<(), Broken> {
+    /// [`Breach`] names the law.
+    pub fn voters(&self, members: &Members) -> Result<(), Breach> {
         let Some(epoch) = self.standing() else { return Ok(()) };
         let stranger = members.voters.keys().find(|voter| !epoch.holders().contains(*voter));
         holds("whoever votes holds a share of the epoch that stands", stranger.is_none(), || {

@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use cluster::Word;
 use cluster::decision::{Decision, Proposal};
-use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
-use cluster::epochs::Holding;
+use cluster::desired::{Desired, DesiredShares, EtcdPart, KnownCoordinator};
+use cluster::epochs::ShareOrder;
 use cluster::record::{Generations, Standing, UnixSeconds};
-use cluster::redeem::Redeem;
+use cluster::redeem::RedeemRequest;
 use cluster::request::{Asks, Offer, Request};
 use cluster::txn::Outcome;
 use cluster::view::View;
@@ -31,7 +31,7 @@ use testkit::Random;
 use crate::cast;
 use crate::esp::Esps;
 use crate::etcd::Etcd;
-use crate::laws::{Broken, Laws};
+use crate::laws::{Breach, Laws};
 
 mod cables;
 mod decided;
@@ -61,7 +61,7 @@ const MOST_TRIES: u32 = 40;
 
 /// How large a world is, and how long it lasts.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct WorldPlan {
     /// Machines, beside the first.
     pub machines: u16,
     /// How many of them are members from the beginning; the others join by ticket.
@@ -74,7 +74,7 @@ pub struct Plan {
     pub events: u64,
 }
 
-impl Plan {
+impl WorldPlan {
     /// World of which tests run hundreds: a tenth of a second each, and most that happens to a cluster happens in it.
     pub const SMALL: Self = Self { machines: 29, members: 0, tickets: 12, lasts: 50_000, events: u64::MAX };
 }
@@ -110,16 +110,16 @@ pub struct Report {
 
 /// A world in which a law was broken.
 #[derive(Debug)]
-pub struct Failure {
+pub struct WorldFailure {
     /// Makes the same world again.
     pub seed: u64,
     /// The law.
-    pub broken: Broken,
+    pub broken: Breach,
     /// The events before it.
     pub trail: Vec<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for WorldFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.trail.iter().try_for_each(|event| writeln!(f, "  {event}"))?;
         write!(f, "seed {}: {}", self.seed, self.broken)
@@ -214,7 +214,7 @@ struct World {
     laws: Laws,
     esps: Esps,
     store: Versions,
-    plan: Plan,
+    plan: WorldPlan,
     report: Report,
     trail: VecDeque<String>,
     /// No machine is switched off by chance any more.
@@ -224,17 +224,17 @@ struct World {
 /// Lives through the world of a seed.
 ///
 /// # Errors
-/// [`Failure`] when a law was broken.
-pub fn run(seed: u64, plan: Plan) -> Result<Report, Box<Failure>> {
+/// [`WorldFailure`] when a law was broken.
+pub fn run(seed: u64, plan: WorldPlan) -> Result<Report, Box<WorldFailure>> {
     let mut world = World::new(seed, plan);
     match world.live() {
         Ok(()) => Ok(world.report),
-        Err(broken) => Err(Box::new(Failure { seed, broken, trail: world.trail.into() })),
+        Err(broken) => Err(Box::new(WorldFailure { seed, broken, trail: world.trail.into() })),
     }
 }
 
 impl World {
-    fn new(seed: u64, plan: Plan) -> Self {
+    fn new(seed: u64, plan: WorldPlan) -> Self {
         let first = cast::id(1);
         let etcd = Etcd::of(first);
         let mut world = Self {
@@ -263,7 +263,7 @@ impl World {
         }
         let epoch = Epoch::first(first);
         let generations = Generations::One(1);
-        world.esps.write(first, &Holding { epoch, stands: None, disk: cast::disk(1), generations });
+        world.esps.write(first, &ShareOrder { epoch, stands: None, disk: cast::disk(1), generations });
         for n in plan.members + 2..plan.machines + 2 {
             let lies = match world.random.below(20) {
                 0 => Lie::Disk(world.other()),
@@ -279,7 +279,7 @@ impl World {
         world
     }
 
-    fn live(&mut self) -> Result<(), Broken> {
+    fn live(&mut self) -> Result<(), Breach> {
         let vpn_prefix = if self.random.below(4) == 0 { "10.0.0.0/24".parse().expect("a prefix") } else { VPN_PREFIX };
         self.founds(vpn_prefix)?;
         if self.plan.members > 0 {
@@ -315,11 +315,11 @@ impl World {
     }
 
     /// Has the first machine be as it is once it has created the cluster, with an etcd that runs.
-    fn founds(&mut self, vpn_prefix: Ipv4Prefix) -> Result<(), Broken> {
+    fn founds(&mut self, vpn_prefix: Ipv4Prefix) -> Result<(), Breach> {
         let prefixes = Prefixes::of(vpn_prefix);
         let assignment = Assignment::first(&prefixes, cast::worker());
         let name = model::NodeName::derived(cast::id(1));
-        let own = Coordinator { name, vpn_ip: assignment.vpn_ip(), votes: true, control_plane: false };
+        let own = KnownCoordinator { name, vpn_ip: assignment.vpn_ip(), votes: true, control_plane: false };
         let cluster = cast::creation(vpn_prefix).cluster;
         let first = self.machines.get_mut(&1).expect("it is the first");
         first.disk.desired = Some(Desired {
@@ -330,7 +330,7 @@ impl World {
             prefixes,
             coordinators: [(cast::id(1), own)].into(),
             etcd: EtcdPart::Voter,
-            shares: Shares::default(),
+            shares: DesiredShares::default(),
             owners: cluster.owners,
             level: cluster.policy.level,
             cold_start: cluster.policy.cold_start,
@@ -341,7 +341,7 @@ impl World {
     }
 
     /// A cluster in which others than the first machine are members before anything happens.
-    fn begin_with_members(&mut self) -> Result<(), Broken> {
+    fn begin_with_members(&mut self) -> Result<(), Breach> {
         let ticket = cast::ticket(u16::MAX);
         let offer = Offer {
             key: ticket.public(),
@@ -367,14 +367,14 @@ impl World {
     }
 
     /// Has a request decided over all that there is, and committed.
-    fn at_once(&mut self, request: Request) -> Result<(), Broken> {
+    fn at_once(&mut self, request: Request) -> Result<(), Breach> {
         let proposal = (self.parts.decide)(&Decision::new(request), self.store.state(), cast::BEGIN);
         let committed = (self.parts.commit)(&mut self.etcd, proposal.txn());
         assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
         self.check()
     }
 
-    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+    fn happen(&mut self, event: Event) -> Result<(), Breach> {
         match event {
             Event::Ask { who, decision, via } => self.ask(who, decision, via)?,
             Event::Commit { who, decision, via, proposal } => self.commit(who, decision, via, proposal)?,
@@ -443,7 +443,7 @@ fn announces(n: u16, endpoints: Vec<Endpoint>, generation: u32) -> Request {
 }
 
 /// Request with which machine `n` joins.
-fn asks_to_join(n: u16, ticket: &Ticket, lies: Lie) -> Redeem {
+fn asks_to_join(n: u16, ticket: &Ticket, lies: Lie) -> RedeemRequest {
     let mut body = cast::body(n, ticket);
     match lies {
         Lie::None => {}

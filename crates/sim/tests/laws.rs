@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use cluster::key::{AuditId, Key};
 use cluster::members::{Members, Voter};
 use cluster::record::{
-    Admission, Changes, Cluster, ColdStartEpochs, Generations, Machine, Revoked, Standing, TicketRecord, UnixSeconds,
+    Admission, ChangeCount, Cluster, ColdStartEpochs, Generations, MachineRecord, Revocation, Standing, TicketRecord,
+    UnixSeconds,
 };
 use cluster::state::{Change, KeyValue};
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use keys::cold_start::Epoch;
 use model::{ClusterRole, MachineId, NodeName, VPN_PREFIX, pod_prefix};
 use sim::cast::{self, BEGIN, disk, id, machine_key, owner, ticket, vpn_key};
-use sim::laws::{Broken, Laws};
+use sim::laws::{Breach, Laws};
 
 /// Laws that have seen a cluster of two machines, whose first coordinates and votes, and a ticket of one use, by which the second came.
 struct Seen {
@@ -24,8 +25,8 @@ fn put(key: &Key, value: Vec<u8>) -> Change {
     Change::Put(KeyValue { key: key.bytes(), value, mod_revision: 1 })
 }
 
-fn machine(n: u16) -> Machine {
-    let node = Machine {
+fn machine(n: u16) -> MachineRecord {
+    let node = MachineRecord {
         key: machine_key(n),
         name: NodeName::derived(id(n)),
         role: ClusterRole::Node,
@@ -39,13 +40,13 @@ fn machine(n: u16) -> Machine {
     if n == 1 { cast::creation(VPN_PREFIX).machine } else { node }
 }
 
-fn removed(n: u16) -> Machine {
+fn removed(n: u16) -> MachineRecord {
     let machine = machine(n);
     let times = cluster::record::Times { removed: Some(BEGIN), ..machine.times };
-    Machine { standing: Standing::Removed, times, ..machine }
+    MachineRecord { standing: Standing::Removed, times, ..machine }
 }
 
-fn of_machine(machine: &Machine) -> Change {
+fn of_machine(machine: &MachineRecord) -> Change {
     put(&Key::Machine(machine.id()), machine.encode())
 }
 
@@ -65,7 +66,7 @@ fn of_ticket(uses: u32) -> Change {
         node_name: None,
         issued_by: owner(1).key,
         issued_at: BEGIN,
-        revoked: Revoked::No,
+        revoked: Revocation::No,
     };
     put(&Key::Ticket(ticket(7).id()), record.encode())
 }
@@ -99,18 +100,18 @@ impl Seen {
     }
 
     /// Writes one revision that changes this, and counts itself.
-    fn change(&mut self, changes: &[Change]) -> Result<(), Broken> {
+    fn change(&mut self, changes: &[Change]) -> Result<(), Breach> {
         self.changes += 1;
-        self.laws.changed(&[&[put(&Key::Version, Changes(self.changes).encode())], changes].concat())
+        self.laws.changed(&[&[put(&Key::Version, ChangeCount(self.changes).encode())], changes].concat())
     }
 
-    fn gives(&self, n: u16, disk_of: u16, generation: u32) -> Result<(), Broken> {
+    fn gives(&self, n: u16, disk_of: u16, generation: u32) -> Result<(), Breach> {
         let (machine, disk) = (id(n), disk(disk_of));
-        self.laws.granted(Granted::ClusterKey { machine, disk, generation, next: None })
+        self.laws.granted(Grant::ClusterKey { machine, disk, generation, next: None })
     }
 }
 
-type Fault = fn(&mut Seen) -> Result<(), Broken>;
+type Fault = fn(&mut Seen) -> Result<(), Breach>;
 
 /// Each law, what breaks it, and what is like that and keeps it.
 const LAWS: &[(&str, Fault, Fault)] = &[
@@ -156,9 +157,9 @@ const LAWS: &[(&str, Fault, Fault)] = &[
     ),
     (
         "there is always a coordinator",
-        |seen| seen.change(&[of_machine(&Machine { role: ClusterRole::Node, ..machine(1) })]),
+        |seen| seen.change(&[of_machine(&MachineRecord { role: ClusterRole::Node, ..machine(1) })]),
         |seen| {
-            let laid_down = Machine { role: ClusterRole::Node, ..machine(1) };
+            let laid_down = MachineRecord { role: ClusterRole::Node, ..machine(1) };
             seen.change(&[of_machine(&laid_down), of_machine(&machine(2).made_coordinator(BEGIN))])
         },
     ),
@@ -180,23 +181,25 @@ const LAWS: &[(&str, Fault, Fault)] = &[
         |seen| {
             seen.change(&[of_machine(&removed(2))])?;
             let admission = Admission::Owner(owner(1).key);
-            seen.change(&[of_machine(&Machine { disk: disk(2), admission, ..machine(3) })])
+            seen.change(&[of_machine(&MachineRecord { disk: disk(2), admission, ..machine(3) })])
         },
         |seen| {
             seen.change(&[of_machine(&removed(2))])?;
             let (name, admission) = (machine(2).name, Admission::Owner(owner(1).key));
-            seen.change(&[of_machine(&Machine { vpn_ip: machine(2).vpn_ip, name, admission, ..machine(3) })])
+            seen.change(&[of_machine(&MachineRecord { vpn_ip: machine(2).vpn_ip, name, admission, ..machine(3) })])
         },
     ),
     (
         "an address is a host's in the VPN",
-        |seen| seen.change(&[of_machine(&Machine { vpn_ip: VPN_PREFIX.address(), ..machine(2) })]),
-        |seen| seen.change(&[of_machine(&Machine { vpn_ip: VPN_PREFIX.nth(9).expect("an address"), ..machine(2) })]),
+        |seen| seen.change(&[of_machine(&MachineRecord { vpn_ip: VPN_PREFIX.address(), ..machine(2) })]),
+        |seen| {
+            seen.change(&[of_machine(&MachineRecord { vpn_ip: VPN_PREFIX.nth(9).expect("an address"), ..machine(2) })])
+        },
     ),
     (
         "a ticket admits at most its uses",
         |seen| seen.change(&[of_machine(&machine(3))]),
-        |seen| seen.change(&[of_machine(&Machine { admission: Admission::Owner(owner(1).key), ..machine(3) })]),
+        |seen| seen.change(&[of_machine(&MachineRecord { admission: Admission::Owner(owner(1).key), ..machine(3) })]),
     ),
     (
         "no key release to who is removed, none for another's disk",
@@ -210,7 +213,7 @@ const LAWS: &[(&str, Fault, Fault)] = &[
             seen.gives(2, 2, 1)
         },
         |seen| {
-            seen.change(&[of_machine(&Machine { generations: Generations::Rotating(1), ..machine(2) })])?;
+            seen.change(&[of_machine(&MachineRecord { generations: Generations::Rotating(1), ..machine(2) })])?;
             seen.gives(2, 2, 2)
         },
     ),
@@ -248,15 +251,15 @@ fn each_law_is_set_off_by_what_breaks_it() {
 #[test]
 fn each_thing_that_only_one_has_is_missed_when_two_have_it() {
     let admission = Admission::Owner(owner(1).key);
-    let third = Machine { admission, ..machine(3) };
+    let third = MachineRecord { admission, ..machine(3) };
     Seen::new().change(&[of_machine(&third)]).expect("it has all of its own");
     let second = machine(2);
     for (what, twice) in [
-        ("address", Machine { vpn_ip: second.vpn_ip, ..third.clone() }),
-        ("pods", Machine { pods: second.pods, ..third.clone() }),
-        ("name", Machine { name: second.name.clone(), ..third.clone() }),
-        ("VPN key", Machine { vpn_key: second.vpn_key, ..third.clone() }),
-        ("disk", Machine { disk: second.disk, ..third }),
+        ("address", MachineRecord { vpn_ip: second.vpn_ip, ..third.clone() }),
+        ("pods", MachineRecord { pods: second.pods, ..third.clone() }),
+        ("name", MachineRecord { name: second.name.clone(), ..third.clone() }),
+        ("VPN key", MachineRecord { vpn_key: second.vpn_key, ..third.clone() }),
+        ("disk", MachineRecord { disk: second.disk, ..third }),
     ] {
         let broken = Seen::new().change(&[of_machine(&twice)]).expect_err(what);
         assert!(broken.law.starts_with("never two machines") && broken.how.starts_with(what), "{broken}");

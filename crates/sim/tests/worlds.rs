@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::{fs, io};
 
-use sim::world::{Plan, WAVE, WAVES, run, waves};
+use sim::world::{WAVE, WAVES, WorldPlan, run, waves};
 
 /// Takes all Rust sources below a folder into a hash, in the order of their names.
 fn hash(folder: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
@@ -40,7 +40,7 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
     let (mut members, mut released, mut steps, mut epochs, mut heard, mut rotated) = (0, 0, 0, 0, 0, 0);
     let (mut cuts, mut without_quorum, mut recoveries) = (0, 0, 0);
     for seed in (0..100).chain(seeds_of_the_tree()) {
-        let report = run(seed, Plan::SMALL).unwrap_or_else(|failure| panic!("\n{failure}"));
+        let report = run(seed, WorldPlan::SMALL).unwrap_or_else(|failure| panic!("\n{failure}"));
         report.denied.into_iter().for_each(|(reason, times)| *denied.entry(reason).or_default() += times);
         members += report.members;
         released += report.released;
@@ -85,14 +85,14 @@ const BROKE: [u64; 2] = [638, 100_018];
 #[test]
 fn worlds_that_broke_a_law_keep_it() {
     for seed in BROKE {
-        run(seed, Plan::SMALL).unwrap_or_else(|failure| panic!("\n{failure}"));
+        run(seed, WorldPlan::SMALL).unwrap_or_else(|failure| panic!("\n{failure}"));
     }
 }
 
 /// Proves: M3
 #[test]
 fn a_thousand_machines_live_through_a_hundred_thousand_events() {
-    let plan = Plan { machines: 999, members: 999, tickets: 4, lasts: u64::MAX, events: 100_000 };
+    let plan = WorldPlan { machines: 999, members: 999, tickets: 4, lasts: u64::MAX, events: 100_000 };
     let report = run(1, plan).unwrap_or_else(|failure| panic!("\n{failure}"));
     assert_eq!(report.events, 100_000);
     assert!(report.heard > 1_000 && report.released > 1_000 && report.members > 500, "{report:?}");
@@ -114,7 +114,7 @@ fn coordinators_and_nodes_that_come_in_waves_know_each_other() {
 #[test]
 fn a_seed_does_the_same_again() {
     for seed in [3, 77] {
-        let reports = [run(seed, Plan::SMALL), run(seed, Plan::SMALL)]
+        let reports = [run(seed, WorldPlan::SMALL), run(seed, WorldPlan::SMALL)]
             .map(|ran| ran.unwrap_or_else(|failure| panic!("\n{failure}")));
         assert_eq!(reports[0], reports[1]);
     }

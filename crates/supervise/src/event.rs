@@ -34,7 +34,7 @@ pub enum Event {
         /// The run whose main process or task it was.
         instance: Instance,
         /// As wait(2) tells it, or the task's handle.
-        exit: Exit,
+        exit: RunExit,
     },
     /// No process of the run is left.
     CgroupEmpty(Instance),
@@ -64,7 +64,7 @@ pub enum StopReason {
 
 /// How a main process or a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum RunExit {
     /// The process returned this code; 0 is success. For a task: 0 for `Ok`.
     Code(i32),
     /// This signal killed it.
@@ -73,7 +73,7 @@ pub enum Exit {
     Panicked,
 }
 
-impl Exit {
+impl RunExit {
     /// Whether a task that may finish has finished.
     #[must_use]
     pub const fn is_success(self) -> bool {

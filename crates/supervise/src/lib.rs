@@ -44,7 +44,7 @@ mod spec;
 mod tree;
 mod unit;
 
-pub use event::{Effect, Event, Exit, Instance, Report, StopReason};
+pub use event::{Effect, Event, Instance, Report, RunExit, StopReason};
 pub use spec::{Backoff, ChangeError, Critical, Fingerprint, InvalidTree, Name, Need, Readiness, Restart, Spec};
 pub use tree::Tree;
-pub use unit::{Blocker, Ending, State, Status};
+pub use unit::{Blocker, Ending, UnitState, UnitStatus};

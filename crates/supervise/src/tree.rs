@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::spec::Order;
 use crate::unit::{Phase, Run, Stage, Then, Unit};
 use crate::{
-    Blocker, ChangeError, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Readiness, Report, Restart, Spec,
-    Status, StopReason,
+    Blocker, ChangeError, Effect, Ending, Event, Instance, InvalidTree, Name, Readiness, Report, Restart, RunExit,
+    Spec, StopReason, UnitStatus,
 };
 
 /// Between two kills of what survives them: a process in uninterruptible sleep may need that long.
@@ -175,14 +175,14 @@ impl Tree {
 
     /// Status of a service as the API shows it; `None` for a name that the tree does not have.
     #[must_use]
-    pub fn status(&self, name: &str) -> Option<Status> {
+    pub fn status(&self, name: &str) -> Option<UnitStatus> {
         let index = self.index(name)?;
         Some(self.units[index].status(self.blockers(index)))
     }
 
     /// All services, in the order of the table.
     #[must_use]
-    pub fn statuses(&self) -> Vec<Status> {
+    pub fn statuses(&self) -> Vec<UnitStatus> {
         self.units.iter().enumerate().map(|(index, unit)| unit.status(self.blockers(index))).collect()
     }
 
@@ -275,7 +275,7 @@ impl Tree {
         Fit::Yes
     }
 
-    fn exited(&mut self, index: usize, exit: Exit, now: Instant, out: &mut Vec<Effect>) -> Fit {
+    fn exited(&mut self, index: usize, exit: RunExit, now: Instant, out: &mut Vec<Effect>) -> Fit {
         let unit = &self.units[index];
         let instance = unit.instance();
         let Some(run) = unit.run() else { return Fit::No };

@@ -4,18 +4,18 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::{Exit, Instance, Name, Need, Spec};
+use crate::{Instance, Name, Need, RunExit, Spec};
 
 /// So many failures in a row are called a crash loop.
 const CRASH_LOOP: u32 = 3;
 
 /// A service as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
+pub struct UnitStatus {
     /// Name of the service.
     pub name: Name,
     /// Where it is between start and end.
-    pub state: State,
+    pub state: UnitState,
     /// When it came into that state.
     pub since: Instant,
     /// How often it was started after the first time.
@@ -26,7 +26,7 @@ pub struct Status {
     pub last: Option<Ending>,
 }
 
-impl Status {
+impl UnitStatus {
     /// Whether it fails again and again.
     #[must_use]
     pub const fn is_crash_looping(&self) -> bool {
@@ -36,7 +36,7 @@ impl Status {
 
 /// Where a service is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum UnitState {
     /// The service is to run as soon as nothing of this is in its way.
     Waiting(Vec<Blocker>),
     /// Started, not yet ready.
@@ -71,7 +71,7 @@ pub enum Blocker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// By its exit.
-    Exit(Exit),
+    Exit(RunExit),
     /// The run never began: the system's error number.
     SpawnFailed(i32),
     /// The run was not ready in time and stopped.
@@ -309,18 +309,18 @@ impl Unit {
     }
 
     /// Status of the service, given the blockers of one that waits.
-    pub(crate) fn status(&self, blockers: Vec<Blocker>) -> Status {
+    pub(crate) fn status(&self, blockers: Vec<Blocker>) -> UnitStatus {
         let state = match self.phase {
-            Phase::Waiting => State::Waiting(blockers),
-            Phase::Up { stage: Stage::Starting { .. }, .. } => State::Starting,
-            Phase::Up { stage: Stage::Ready { .. }, .. } => State::Ready,
-            Phase::Up { stage: Stage::Draining { .. } | Stage::Stopping { .. }, .. } => State::Stopping,
-            Phase::BackingOff { until } => State::BackingOff { until },
-            Phase::Stopped | Phase::Leaving => State::Stopped,
-            Phase::Finished => State::Finished,
-            Phase::Failed => State::Failed,
+            Phase::Waiting => UnitState::Waiting(blockers),
+            Phase::Up { stage: Stage::Starting { .. }, .. } => UnitState::Starting,
+            Phase::Up { stage: Stage::Ready { .. }, .. } => UnitState::Ready,
+            Phase::Up { stage: Stage::Draining { .. } | Stage::Stopping { .. }, .. } => UnitState::Stopping,
+            Phase::BackingOff { until } => UnitState::BackingOff { until },
+            Phase::Stopped | Phase::Leaving => UnitState::Stopped,
+            Phase::Finished => UnitState::Finished,
+            Phase::Failed => UnitState::Failed,
         };
-        Status {
+        UnitStatus {
             name: self.spec.name.clone(),
             state,
             since: self.since,

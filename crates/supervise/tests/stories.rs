@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use supervise::{
-    Backoff, Blocker, ChangeError, Critical, Effect, Ending, Event, Exit, Fingerprint, Instance, InvalidTree, Name,
-    Need, Readiness, Report, Restart, Spec, State, StopReason, Tree,
+    Backoff, Blocker, ChangeError, Critical, Effect, Ending, Event, Fingerprint, Instance, InvalidTree, Name, Need,
+    Readiness, Report, Restart, RunExit, Spec, StopReason, Tree, UnitState,
 };
 
 const BACKOFF: Backoff =
@@ -57,13 +57,13 @@ impl Story {
         self.tell(Event::Tick)
     }
 
-    fn die(&mut self, instance: Instance, exit: Exit) -> Vec<Effect> {
+    fn die(&mut self, instance: Instance, exit: RunExit) -> Vec<Effect> {
         let mut out = self.tell(Event::Exited { instance: instance.clone(), exit });
         out.extend(self.tell(Event::CgroupEmpty(instance)));
         out
     }
 
-    fn state(&self, name: &str) -> State {
+    fn state(&self, name: &str) -> UnitState {
         self.tree.status(name).expect("a service of the tree").state
     }
 }
@@ -79,10 +79,10 @@ fn a_service_waits_for_what_it_needs_and_says_so() {
     let specs = vec![etcd, spec("apiserver", &[Need::started("etcd")]), spec("scheduler", &[Need::ready("etcd")])];
     let (mut story, out) = Story::begin(specs);
     assert_eq!(out, [Effect::Start(run("etcd", 1))]);
-    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Need(Need::started("etcd"))]));
+    assert_eq!(story.state("apiserver"), UnitState::Waiting(vec![Blocker::Need(Need::started("etcd"))]));
     let out = story.tell(Event::Spawned(run("etcd", 1)));
     assert_eq!(out, [Effect::Probe(run("etcd", 1)), Effect::Start(run("apiserver", 1))]);
-    assert_eq!(story.state("scheduler"), State::Waiting(vec![Blocker::Need(Need::ready("etcd"))]));
+    assert_eq!(story.state("scheduler"), UnitState::Waiting(vec![Blocker::Need(Need::ready("etcd"))]));
     assert_eq!(story.tell(Event::Ready(run("etcd", 1))), [Effect::Start(run("scheduler", 1))]);
 }
 
@@ -93,24 +93,24 @@ fn a_crash_loop_is_visible_and_forgiven_after_stable_uptime() {
     for (attempt, seconds) in (1..).zip([1, 2, 4, 8, 8]) {
         story.tell(Event::Spawned(run("etcd", attempt)));
         story.now += Duration::from_secs(59);
-        let out = story.die(run("etcd", attempt), Exit::Signal(11));
+        let out = story.die(run("etcd", attempt), RunExit::Signal(11));
         let (failures, retry) = (u32::try_from(attempt).expect("few"), Some(Duration::from_secs(seconds)));
-        let ending = Ending::Exit(Exit::Signal(11));
+        let ending = Ending::Exit(RunExit::Signal(11));
         assert_eq!(out[0], Effect::Report(Report::Failed { instance: run("etcd", attempt), ending, failures, retry }));
         assert_eq!(story.tree.status("etcd").expect("there").is_crash_looping(), failures >= 3);
         let until = story.now + Duration::from_secs(seconds);
-        assert_eq!(story.state("etcd"), State::BackingOff { until });
+        assert_eq!(story.state("etcd"), UnitState::BackingOff { until });
         assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", attempt + 1))]);
     }
     let status = story.tree.status("etcd").expect("there");
     assert!(status.is_crash_looping());
     assert_eq!((status.restarts, status.failures), (5, 5));
-    assert_eq!(status.last, Some(Ending::Exit(Exit::Signal(11))));
+    assert_eq!(status.last, Some(Ending::Exit(RunExit::Signal(11))));
     story.tell(Event::Spawned(run("etcd", 6)));
     assert_eq!(story.wait_for("stable uptime"), [Effect::Report(Report::Stable(run("etcd", 6)))]);
     assert!(!story.tree.status("etcd").expect("there").is_crash_looping());
-    story.die(run("etcd", 6), Exit::Code(1));
-    assert_eq!(story.state("etcd"), State::BackingOff { until: story.now + Duration::from_secs(1) });
+    story.die(run("etcd", 6), RunExit::Code(1));
+    assert_eq!(story.state("etcd"), UnitState::BackingOff { until: story.now + Duration::from_secs(1) });
 }
 
 /// Proves: O2. Not ready in time: stopped, failed, tried again.
@@ -122,8 +122,8 @@ fn a_service_not_ready_in_time_is_stopped_and_tried_again() {
     let out = story.wait_for("start deadline");
     assert_eq!(story.now - begun, Duration::from_secs(10));
     assert_eq!(not_reports(&out), [Effect::Terminate(run("etcd", 1))]);
-    assert_eq!(story.state("etcd"), State::Stopping);
-    story.die(run("etcd", 1), Exit::Signal(15));
+    assert_eq!(story.state("etcd"), UnitState::Stopping);
+    story.die(run("etcd", 1), RunExit::Signal(15));
     assert_eq!(story.tree.status("etcd").expect("there").last, Some(Ending::StartDeadline));
     assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", 2))]);
 }
@@ -144,8 +144,8 @@ fn who_ignores_sigterm_is_killed_with_its_cgroup() {
     assert_eq!(story.now - asked, Duration::from_secs(7));
     let unkillable = Report::Unkillable { instance: run("etcd", 1), since: asked };
     assert_eq!(out, [Effect::Report(unkillable), Effect::Kill(run("etcd", 1))]);
-    assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
-    assert_eq!(story.tree.status("etcd").expect("there").last, Some(Ending::Exit(Exit::Signal(9))));
+    assert_eq!(story.die(run("etcd", 1), RunExit::Signal(9)), [Effect::Start(run("etcd", 2))]);
+    assert_eq!(story.tree.status("etcd").expect("there").last, Some(Ending::Exit(RunExit::Signal(9))));
 }
 
 /// Proves: O2. A dead main process whose children live on still counts as running.
@@ -153,9 +153,9 @@ fn who_ignores_sigterm_is_killed_with_its_cgroup() {
 fn no_new_instance_while_the_old_cgroup_has_processes() {
     let (mut story, _) = Story::begin(vec![spec("containerd", &[])]);
     story.tell(Event::Spawned(run("containerd", 1)));
-    let out = story.tell(Event::Exited { instance: run("containerd", 1), exit: Exit::Code(0) });
+    let out = story.tell(Event::Exited { instance: run("containerd", 1), exit: RunExit::Code(0) });
     assert_eq!(not_reports(&out), [Effect::Kill(run("containerd", 1))]);
-    assert_eq!(story.state("containerd"), State::Stopping);
+    assert_eq!(story.state("containerd"), UnitState::Stopping);
     let since = story.now;
     let unkillable = Report::Unkillable { instance: run("containerd", 1), since };
     let again = [Effect::Report(unkillable), Effect::Kill(run("containerd", 1))];
@@ -178,16 +178,16 @@ fn a_group_is_restarted_together() {
     for name in ["etcd", "apiserver", "scheduler", "kubelet"] {
         story.tell(Event::Spawned(run(name, 1)));
     }
-    let out = story.die(run("etcd", 1), Exit::Panicked);
+    let out = story.die(run("etcd", 1), RunExit::Panicked);
     assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1)), Effect::Terminate(run("scheduler", 1))]);
-    let out = story.die(run("scheduler", 1), Exit::Signal(15));
+    let out = story.die(run("scheduler", 1), RunExit::Signal(15));
     assert_eq!(out, [Effect::Terminate(run("apiserver", 1))]);
-    assert_eq!(story.die(run("apiserver", 1), Exit::Signal(15)), []);
-    let waits = State::Waiting(vec![Blocker::Need(Need::started("etcd")), Blocker::Group("etcd".into())]);
+    assert_eq!(story.die(run("apiserver", 1), RunExit::Signal(15)), []);
+    let waits = UnitState::Waiting(vec![Blocker::Need(Need::started("etcd")), Blocker::Group("etcd".into())]);
     assert_eq!(story.state("apiserver"), waits);
     assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", 2))]);
     assert_eq!(story.tell(Event::Spawned(run("etcd", 2))), [Effect::Start(run("apiserver", 2))]);
-    assert_eq!(story.state("kubelet"), State::Ready);
+    assert_eq!(story.state("kubelet"), UnitState::Ready);
 }
 
 /// Proves: O2. One of a group has failed for good: the others do not go on without it, and a restart brings all back.
@@ -198,11 +198,11 @@ fn a_group_waits_beside_a_member_that_has_failed() {
     let (mut story, _) = Story::begin(vec![member("etcd", Some(once)), member("apiserver", None)]);
     story.tell(Event::Spawned(run("etcd", 1)));
     story.tell(Event::Spawned(run("apiserver", 1)));
-    let out = story.die(run("etcd", 1), Exit::Code(1));
+    let out = story.die(run("etcd", 1), RunExit::Code(1));
     assert!(out.contains(&Effect::Terminate(run("apiserver", 1))), "{out:?}");
-    assert_eq!(story.die(run("apiserver", 1), Exit::Signal(15)), [], "it is not started alone");
-    assert_eq!(story.state("etcd"), State::Failed);
-    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Group("etcd".into())]));
+    assert_eq!(story.die(run("apiserver", 1), RunExit::Signal(15)), [], "it is not started alone");
+    assert_eq!(story.state("etcd"), UnitState::Failed);
+    assert_eq!(story.state("apiserver"), UnitState::Waiting(vec![Blocker::Group("etcd".into())]));
     assert_eq!(story.tree.poll_timeout(), None, "nothing is tried again unasked");
     // Whichever of them is asked for.
     let out = story.tell(Event::RestartRequested("apiserver".into()));
@@ -226,7 +226,7 @@ fn a_restart_that_was_asked_for_forgets_earlier_failures() {
     for seconds in [1, 2] {
         assert_eq!(fail(&mut story), [], "two failures before and two after are not three");
         let until = story.now + Duration::from_secs(seconds);
-        assert_eq!(story.state("etcd"), State::BackingOff { until });
+        assert_eq!(story.state("etcd"), UnitState::BackingOff { until });
         story.wait_for("back-off");
     }
     let escalation = Effect::Escalate { service: "etcd".into(), failures: 3, within: critical.within };
@@ -238,7 +238,7 @@ fn a_restart_that_was_asked_for_forgets_earlier_failures() {
 fn a_restart_asked_for_while_a_service_ends_comes_at_once() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
     story.tell(Event::Spawned(run("etcd", 1)));
-    story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(1) });
+    story.tell(Event::Exited { instance: run("etcd", 1), exit: RunExit::Code(1) });
     assert_eq!(story.tell(Event::RestartRequested("etcd".into())), []);
     assert_eq!(story.tell(Event::CgroupEmpty(run("etcd", 1))), [Effect::Start(run("etcd", 2))]);
     // Nor is the end of a start that is not wanted any more a failure, but it is shown.
@@ -257,7 +257,7 @@ fn a_member_that_still_starts_is_stopped_with_its_group() {
     for name in ["etcd", "apiserver"] {
         story.tell(Event::Spawned(run(name, 1)));
     }
-    let out = story.die(run("etcd", 1), Exit::Code(1));
+    let out = story.die(run("etcd", 1), RunExit::Code(1));
     assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1)), Effect::Terminate(run("apiserver", 1))]);
 }
 
@@ -268,11 +268,11 @@ fn words_that_come_late_are_used() {
     story.tell(Event::Spawned(run("etcd", 1)));
     assert_eq!(story.tell(Event::CgroupEmpty(run("etcd", 1))), []);
     assert_eq!(story.tell(Event::Ready(run("etcd", 1))), []);
-    assert_eq!(story.state("etcd"), State::Ready);
-    story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(1) });
+    assert_eq!(story.state("etcd"), UnitState::Ready);
+    story.tell(Event::Exited { instance: run("etcd", 1), exit: RunExit::Code(1) });
     story.wait_for("back-off");
     // It has ended, so it was there, though nobody has told.
-    let exited = Event::Exited { instance: run("etcd", 2), exit: Exit::Code(1) };
+    let exited = Event::Exited { instance: run("etcd", 2), exit: RunExit::Code(1) };
     let out = story.tell(exited.clone());
     assert_eq!(out.last(), Some(&Effect::Report(Report::DoesNotFit { event: exited, state: "starting" })));
     assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 2))]);
@@ -297,7 +297,7 @@ fn a_critical_service_escalates_after_failures_in_the_window() {
     let out = story.tell(Event::SpawnFailed { instance: run("etcd", 4), errno: 11 });
     let escalation = Effect::Escalate { service: "etcd".into(), failures: 3, within: critical.within };
     assert_eq!(not_reports(&out), [escalation]);
-    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Failed, None));
+    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (UnitState::Failed, None));
     assert_eq!(story.tell(Event::RestartRequested("etcd".into())), [Effect::Start(run("etcd", 5))]);
 }
 
@@ -322,11 +322,11 @@ fn who_needs_what_a_task_does_waits_for_its_end() {
     let apiserver = spec("apiserver", &[Need::finished("users")]);
     let (mut story, _) = Story::begin(vec![users, spec("watcher", &[Need::ready("users")]), apiserver]);
     assert_eq!(story.tell(Event::Spawned(run("users", 1))), [Effect::Start(run("watcher", 1))]);
-    assert_eq!(not_reports(&story.die(run("users", 1), Exit::Code(1))), [Effect::Kill(run("users", 1))]);
-    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Need(Need::finished("users"))]));
+    assert_eq!(not_reports(&story.die(run("users", 1), RunExit::Code(1))), [Effect::Kill(run("users", 1))]);
+    assert_eq!(story.state("apiserver"), UnitState::Waiting(vec![Blocker::Need(Need::finished("users"))]));
     assert_eq!(story.wait_for("back-off"), [Effect::Start(run("users", 2))]);
     assert_eq!(story.tell(Event::Spawned(run("users", 2))), []);
-    let out = story.die(run("users", 2), Exit::Code(0));
+    let out = story.die(run("users", 2), RunExit::Code(0));
     assert_eq!(out.last(), Some(&Effect::Start(run("apiserver", 1))));
 }
 
@@ -336,18 +336,18 @@ fn a_task_may_finish() {
     let once = || Spec { restart: Restart::Never, ready: Readiness::Probe, ..spec("import", &[]) };
     let stubborn = Spec { restart: Restart::UntilSuccess(BACKOFF), ..once() };
     for (spec_of_import, after_panic) in
-        [(once(), State::Failed), (stubborn, State::BackingOff { until: testkit::origin() })]
+        [(once(), UnitState::Failed), (stubborn, UnitState::BackingOff { until: testkit::origin() })]
     {
         let (mut story, _) = Story::begin(vec![spec_of_import.clone(), spec("kubelet", &[Need::ready("import")])]);
         story.tell(Event::Spawned(run("import", 1)));
-        let out = story.die(run("import", 1), Exit::Code(0));
+        let out = story.die(run("import", 1), RunExit::Code(0));
         assert_eq!(out.last(), Some(&Effect::Start(run("kubelet", 1))));
-        assert_eq!(story.state("import"), State::Finished);
-        assert_eq!(story.tree.status("import").expect("there").last, Some(Ending::Exit(Exit::Code(0))));
+        assert_eq!(story.state("import"), UnitState::Finished);
+        assert_eq!(story.tree.status("import").expect("there").last, Some(Ending::Exit(RunExit::Code(0))));
 
         let (mut story, _) = Story::begin(vec![spec_of_import]);
         story.tell(Event::Spawned(run("import", 1)));
-        story.die(run("import", 1), Exit::Panicked);
+        story.die(run("import", 1), RunExit::Panicked);
         assert_eq!(std::mem::discriminant(&story.state("import")), std::mem::discriminant(&after_panic));
     }
 }
@@ -367,14 +367,14 @@ fn the_stop_is_ordered_then_forced_then_over() {
     let stop = Event::StopAll { reason: StopReason::Reboot, within: Duration::from_secs(8) };
     assert_eq!(story.tell(stop.clone()), [Effect::Terminate(run("kubelet", 1))]);
     assert_eq!(story.tell(stop.clone()), [Effect::Report(Report::DoesNotFit { event: stop, state: "stopping all" })]);
-    assert_eq!(story.die(run("kubelet", 1), Exit::Code(0)), [Effect::Terminate(run("apiserver", 1))]);
+    assert_eq!(story.die(run("kubelet", 1), RunExit::Code(0)), [Effect::Terminate(run("apiserver", 1))]);
     let kills = story.wait_for("stop deadline");
     assert_eq!(not_reports(&kills), [Effect::Kill(run("apiserver", 1))]);
     let left = vec![run("etcd", 1), run("apiserver", 1)];
     let out = story.wait_for("end of the ordered stop");
     assert_eq!(out[0], Effect::Report(Report::StopForced { left }));
     assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1)), Effect::Kill(run("apiserver", 1))]);
-    assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), []);
+    assert_eq!(story.die(run("etcd", 1), RunExit::Signal(9)), []);
     story.now += Duration::from_secs(2);
     let out = story.tell(Event::Tick);
     let over = Effect::AllStopped { reason: StopReason::Reboot, left: vec![run("apiserver", 1)] };
@@ -429,7 +429,7 @@ fn a_second_stop_can_only_make_the_time_shorter() {
 fn a_healthy_tree_has_no_deadline() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
     story.tell(Event::Spawned(run("etcd", 1)));
-    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Ready, None));
+    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (UnitState::Ready, None));
 }
 
 /// The shell looks up names that people give, and lists what it shows them.
@@ -451,7 +451,7 @@ fn a_stop_overtakes_a_spawn() {
     let stop = Event::StopAll { reason: StopReason::PowerOff, within: Duration::from_secs(8) };
     assert_eq!(story.tell(stop), []);
     assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Terminate(run("etcd", 1))]);
-    let out = story.die(run("etcd", 1), Exit::Signal(15));
+    let out = story.die(run("etcd", 1), RunExit::Signal(15));
     assert_eq!(out, [Effect::AllStopped { reason: StopReason::PowerOff, left: vec![] }]);
 }
 
@@ -462,7 +462,7 @@ fn a_process_that_appears_after_its_stop_deadline_is_killed() {
     assert_eq!(story.tell(Event::RestartRequested("etcd".into())), []);
     assert_eq!(story.wait_for("stop deadline"), [Effect::Report(Report::StopDeadline(run("etcd", 1)))]);
     assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Kill(run("etcd", 1))]);
-    assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
+    assert_eq!(story.die(run("etcd", 1), RunExit::Signal(9)), [Effect::Start(run("etcd", 2))]);
 }
 
 /// Proves: O2. A process dies once: a second word of its end is told and changes nothing.
@@ -470,15 +470,15 @@ fn a_process_that_appears_after_its_stop_deadline_is_killed() {
 fn a_second_exit_changes_nothing() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
     story.tell(Event::Spawned(run("etcd", 1)));
-    story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(3) });
+    story.tell(Event::Exited { instance: run("etcd", 1), exit: RunExit::Code(3) });
     let before = story.tree.status("etcd");
-    let again = Event::Exited { instance: run("etcd", 1), exit: Exit::Signal(9) };
+    let again = Event::Exited { instance: run("etcd", 1), exit: RunExit::Signal(9) };
     let report = Report::DoesNotFit { event: again.clone(), state: "stopping" };
     assert_eq!(story.tell(again.clone()), [Effect::Report(report)]);
     assert_eq!(story.tree.status("etcd"), before);
     // Nor is it taken for the end of what is left of the run, or of a run that is over.
     assert_eq!(story.tell(Event::CgroupEmpty(run("etcd", 1))), []);
-    assert_eq!(story.state("etcd"), State::BackingOff { until: story.now + Duration::from_secs(1) });
+    assert_eq!(story.state("etcd"), UnitState::BackingOff { until: story.now + Duration::from_secs(1) });
     let late = Report::DoesNotFit { event: again.clone(), state: "backing off" };
     assert_eq!(story.tell(again), [Effect::Report(late)]);
     assert_eq!(story.tree.status("etcd").expect("there").failures, 1);
@@ -495,7 +495,7 @@ fn what_does_not_fit_is_reported() {
     let early = Event::CgroupEmpty(run("etcd", 1));
     let report = Report::DoesNotFit { event: early.clone(), state: "starting" };
     assert_eq!(story.tell(early), [Effect::Report(report)]);
-    assert_eq!(story.state("etcd"), State::Starting);
+    assert_eq!(story.state("etcd"), UnitState::Starting);
 }
 
 /// Requests to the tree, with what it says at once or why it refuses.
@@ -552,7 +552,7 @@ fn what_is_not_wanted_stops_after_those_that_need_it() {
     story.want(&[&import, &apiserver, &scheduler]).expect("a table");
     story.tell(Event::Spawned(run("etcd", 1)));
     story.tell(Event::Spawned(run("import", 1)));
-    story.die(run("import", 1), Exit::Code(0));
+    story.die(run("import", 1), RunExit::Code(0));
     story.tell(Event::Spawned(run("apiserver", 1)));
     story.tell(Event::SpawnFailed { instance: run("scheduler", 1), errno: 12 });
     assert_eq!(
@@ -561,14 +561,14 @@ fn what_is_not_wanted_stops_after_those_that_need_it() {
         "what does not run is gone at once, unless what needs it is there"
     );
     assert_eq!(story.tree.leaving().map(Name::as_str).collect::<Vec<_>>(), ["import", "apiserver"]);
-    assert_eq!(story.state("import"), State::Stopped, "it has ended and waits for the end of apiserver");
+    assert_eq!(story.state("import"), UnitState::Stopped, "it has ended and waits for the end of apiserver");
     assert_eq!(story.wait_for("stop deadline").last(), Some(&Effect::Kill(run("apiserver", 1))));
-    let out = story.tell(Event::Exited { instance: run("apiserver", 1), exit: Exit::Signal(9) });
+    let out = story.tell(Event::Exited { instance: run("apiserver", 1), exit: RunExit::Signal(9) });
     assert_eq!(out, [], "children of it are left");
     let out = story.tell(Event::CgroupEmpty(run("apiserver", 1)));
     assert_eq!(out, [left("apiserver"), left("import")]);
     assert_eq!((story.names(), story.tree.status("import")), (vec!["etcd".to_owned()], None));
-    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Ready, None));
+    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (UnitState::Ready, None));
 }
 
 /// Proves: O2. Nothing is stopped under a service that stays, and a tree's own services stay.
@@ -584,15 +584,15 @@ fn a_set_without_what_it_needs_is_refused() {
     assert_eq!(refused.to_string(), "service `apiserver` needs `etcd`, which is not in the tree");
     let own = story.want(&[&spec("log", &[])]).expect_err("the tree has it");
     assert_eq!(own, InvalidTree::Duplicate("log".into()).into());
-    assert_eq!(story.state("etcd"), State::Ready, "all or none");
+    assert_eq!(story.state("etcd"), UnitState::Ready, "all or none");
     // While apiserver leaves, etcd may follow; asked twice, both go on as they do.
     assert_eq!(story.want(&[&etcd]), Ok(vec![Effect::Terminate(run("apiserver", 1))]));
     assert_eq!(story.want(&[]), Ok(vec![]));
     assert_eq!(story.want(&[]), Ok(vec![]));
-    let out = story.die(run("apiserver", 1), Exit::Code(0));
+    let out = story.die(run("apiserver", 1), RunExit::Code(0));
     assert_eq!(out, [left("apiserver"), Effect::Terminate(run("etcd", 1))]);
-    assert_eq!(story.die(run("etcd", 1), Exit::Code(0)), [left("etcd")]);
-    assert_eq!((story.names(), story.state("log")), (vec!["log".to_owned()], State::Ready));
+    assert_eq!(story.die(run("etcd", 1), RunExit::Code(0)), [left("etcd")]);
+    assert_eq!((story.names(), story.state("log")), (vec!["log".to_owned()], UnitState::Ready));
 }
 
 /// Proves: O2. What needs a service that is replaced goes on without it.
@@ -608,10 +608,10 @@ fn a_service_that_differs_is_replaced_alone() {
     let others = Spec { content: Fingerprint::of(&"changed"), ..member("a") };
     let out = story.want(&[&changed("etcd", &[]), &apiserver, &others, &member("b")]);
     assert_eq!(out, Ok(vec![Effect::Terminate(run("etcd", 1)), Effect::Terminate(run("a", 1))]));
-    let out = story.die(run("etcd", 1), Exit::Code(0));
+    let out = story.die(run("etcd", 1), RunExit::Code(0));
     assert_eq!(out, [left("etcd"), Effect::Start(run("etcd", 2))]);
-    assert_eq!(story.die(run("a", 1), Exit::Code(0)), [left("a"), Effect::Start(run("a", 2))]);
-    assert_eq!((story.state("apiserver"), story.state("b")), (State::Ready, State::Ready));
+    assert_eq!(story.die(run("a", 1), RunExit::Code(0)), [left("a"), Effect::Start(run("a", 2))]);
+    assert_eq!((story.state("apiserver"), story.state("b")), (UnitState::Ready, UnitState::Ready));
     // One that does not run is replaced at once.
     story.tell(Event::SpawnFailed { instance: run("etcd", 2), errno: 12 });
     let out = story.want(&[&etcd, &apiserver]).expect("a table");
@@ -632,9 +632,9 @@ fn a_name_that_returns_waits_until_it_has_left() {
     assert_eq!(story.want(&[]), Ok(vec![Effect::Terminate(run("apiserver", 2))]));
     let out = story.want(&[&etcd, &apiserver, &spec("mesh", &[Need::started("etcd")])]);
     assert_eq!(out, Ok(vec![]), "both go on leaving, and etcd that leaves is nobody's need");
-    let out = story.die(run("apiserver", 2), Exit::Code(0));
+    let out = story.die(run("apiserver", 2), RunExit::Code(0));
     assert_eq!(out, [left("apiserver"), Effect::Terminate(run("etcd", 1))]);
-    assert_eq!(story.die(run("etcd", 1), Exit::Code(0)), [left("etcd"), Effect::Start(run("etcd", 3))]);
+    assert_eq!(story.die(run("etcd", 1), RunExit::Code(0)), [left("etcd"), Effect::Start(run("etcd", 3))]);
     let out = story.tell(Event::Spawned(run("etcd", 3)));
     assert_eq!(out, [Effect::Start(run("apiserver", 3)), Effect::Start(run("mesh", 1))]);
     let status = story.tree.status("apiserver").expect("there");
@@ -660,10 +660,10 @@ fn a_service_that_leaves_is_in_no_group_any_more() {
     let report = Report::DoesNotFit { event: asked.clone(), state: "stopping" };
     assert_eq!(story.tell(asked), [Effect::Report(report)]);
     assert_eq!(story.tell(Event::RestartRequested("apiserver".into())), [Effect::Terminate(run("apiserver", 1))]);
-    let out = story.die(run("apiserver", 1), Exit::Signal(15));
+    let out = story.die(run("apiserver", 1), RunExit::Signal(15));
     assert_eq!(out, [Effect::Start(run("apiserver", 2))], "without waiting for etcd");
-    assert_eq!(story.die(run("etcd", 1), Exit::Signal(15)), [left("etcd")]);
-    assert_eq!(story.state("apiserver"), State::Starting, "a group that is smaller goes on");
+    assert_eq!(story.die(run("etcd", 1), RunExit::Signal(15)), [left("etcd")]);
+    assert_eq!(story.state("apiserver"), UnitState::Starting, "a group that is smaller goes on");
 }
 
 /// Proves: O2. A boot takes services one after the other, and whatever is wanted later leaves them alone.
@@ -695,11 +695,11 @@ fn a_tree_that_stops_is_changed_no_more() {
     assert_eq!(story.tell(Event::StopAll { reason: StopReason::Reboot, within: Duration::from_secs(8) }), []);
     assert_eq!(story.want(&[]), Err(ChangeError::Stopping));
     assert_eq!(story.take(vec![spec("mesh", &[])]), Err(ChangeError::Stopping));
-    assert_eq!(story.die(run("kubelet", 1), Exit::Signal(15)), []);
-    let out = story.die(run("apiserver", 1), Exit::Signal(15));
+    assert_eq!(story.die(run("kubelet", 1), RunExit::Signal(15)), []);
+    let out = story.die(run("apiserver", 1), RunExit::Signal(15));
     assert_eq!(out, [Effect::Terminate(run("etcd", 1))]);
-    assert_eq!([story.state("apiserver"), story.state("kubelet")], [State::Stopped, State::Stopped]);
-    let out = story.die(run("etcd", 1), Exit::Signal(15));
+    assert_eq!([story.state("apiserver"), story.state("kubelet")], [UnitState::Stopped, UnitState::Stopped]);
+    let out = story.die(run("etcd", 1), RunExit::Signal(15));
     assert_eq!(out, [Effect::AllStopped { reason: StopReason::Reboot, left: vec![] }]);
     assert_eq!(story.want(&[&apiserver]), Err(ChangeError::Stopping));
 }

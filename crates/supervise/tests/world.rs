@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use supervise::{
-    Backoff, ChangeError, Critical, Effect, Ending, Event, Exit, Fingerprint, Instance, Name, Need, Readiness, Report,
-    Restart, Spec, State, StopReason, Tree,
+    Backoff, ChangeError, Critical, Effect, Ending, Event, Fingerprint, Instance, Name, Need, Readiness, Report,
+    Restart, RunExit, Spec, StopReason, Tree, UnitState,
 };
 
 const NAMES: [&str; 7] = ["kernel", "uplink", "mesh", "etcd", "containerd", "apiserver", "kubelet"];
@@ -21,7 +21,7 @@ const BACKOFF: Backoff =
 struct Script {
     spawn: Spawn,
     ready_after: Option<u64>,
-    dies: Option<(u64, Exit)>,
+    dies: Option<(u64, RunExit)>,
     /// `None`: SIGTERM is ignored.
     obeys_after: Option<u64>,
     orphans: Orphans,
@@ -68,9 +68,9 @@ struct Alive {
 enum Due {
     Spawn,
     BecomeReady,
-    MainDies(Exit),
+    MainDies(RunExit),
     ChildrenEnd,
-    ReportExit(Exit),
+    ReportExit(RunExit),
     ReportEmpty,
     Restart,
     StopAll(Duration),
@@ -194,7 +194,8 @@ impl World {
             Due::StopAll(within) => {
                 let until = self.now + within;
                 if self.stop_until.is_none() {
-                    let stopping = self.tree.statuses().into_iter().filter(|status| status.state == State::Stopping);
+                    let stopping =
+                        self.tree.statuses().into_iter().filter(|status| status.state == UnitState::Stopping);
                     self.stopping_before = stopping.map(|status| status.name).collect();
                     // What leaves stops with all others, and nothing takes its place.
                     self.leaving.clear();
@@ -282,10 +283,10 @@ impl World {
         }
     }
 
-    fn forget_if_gone(&mut self, name: &Name, exit: Option<Exit>) {
+    fn forget_if_gone(&mut self, name: &Name, exit: Option<RunExit>) {
         let run = self.alive[name];
         let may_finish = !matches!(self.spec(name).restart, Restart::Always(_));
-        if may_finish && exit.is_some_and(Exit::is_success) && !run.told_to_stop {
+        if may_finish && exit.is_some_and(RunExit::is_success) && !run.told_to_stop {
             self.finished.push(name.clone());
         }
         if run.exit_seen && run.empty_seen {
@@ -337,13 +338,13 @@ impl World {
         let is_own = |name: &Name| self.own.iter().any(|spec| spec.name == *name);
         for status in before {
             let stays = is_own(&status.name) || equal.contains(&status.name);
-            if stays && !matches!(status.state, State::Waiting(_)) {
+            if stays && !matches!(status.state, UnitState::Waiting(_)) {
                 assert_eq!(self.tree.status(status.name.as_str()), Some(status), "what is equal is not touched");
             } else if !stays {
                 let fresh = self.leaving.insert(status.name.clone());
                 // One that was replaced alone while it was being spawned is told so as soon as it exists.
                 let untold = self.alive.get(&status.name).is_some_and(|run| !run.spawned);
-                if status.state == State::Stopping && (fresh || untold) {
+                if status.state == UnitState::Stopping && (fresh || untold) {
                     self.stopping_before_leaving.insert(status.name);
                 }
             }
@@ -490,7 +491,7 @@ impl World {
         assert!(run.spawned && !run.told_to_stop, "told to stop once, after its spawn");
         run.told_to_stop = true;
         if let Some(after) = self.scripts[run.script].obeys_after {
-            self.plan(after, instance, Due::MainDies(Exit::Signal(15)));
+            self.plan(after, instance, Due::MainDies(RunExit::Signal(15)));
         }
     }
 
@@ -501,7 +502,7 @@ impl World {
         if !std::mem::replace(&mut run.killed, true) {
             let after = self.scripts[run.script].kill_takes;
             self.plan(after, instance.clone(), Due::ChildrenEnd);
-            self.plan(after, instance, Due::MainDies(Exit::Signal(9)));
+            self.plan(after, instance, Due::MainDies(RunExit::Signal(9)));
         }
     }
 
@@ -536,8 +537,8 @@ impl World {
     }
 }
 
-fn exit() -> impl Strategy<Value = Exit> {
-    prop_oneof![Just(Exit::Code(0)), Just(Exit::Code(1)), Just(Exit::Signal(11)), Just(Exit::Panicked)]
+fn exit() -> impl Strategy<Value = RunExit> {
+    prop_oneof![Just(RunExit::Code(0)), Just(RunExit::Code(1)), Just(RunExit::Signal(11)), Just(RunExit::Panicked)]
 }
 
 fn script() -> impl Strategy<Value = Script> {
@@ -735,7 +736,7 @@ proptest! {
         prop_assert!(world.over && world.tree.is_over());
         prop_assert!(world.tree.poll_timeout().is_none());
         for status in world.tree.statuses().into_iter().filter(|status| !world.left.contains(&status.name)) {
-            prop_assert!(matches!(status.state, State::Stopped | State::Finished | State::Failed), "{status:?}");
+            prop_assert!(matches!(status.state, UnitState::Stopped | UnitState::Finished | UnitState::Failed), "{status:?}");
         }
     }
 
@@ -783,7 +784,7 @@ proptest! {
         let names: BTreeSet<Name> = world.tree.statuses().into_iter().map(|status| status.name).collect();
         prop_assert_eq!(names, all.into_keys().collect());
         for status in world.tree.statuses() {
-            prop_assert_eq!(status.state, State::Ready, "{}", status.name);
+            prop_assert_eq!(status.state, UnitState::Ready, "{}", status.name);
             prop_assert_eq!(status.failures, 0);
             prop_assert!(!matches!(status.last, Some(Ending::StartDeadline)) || status.restarts > 0);
         }

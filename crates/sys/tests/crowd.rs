@@ -14,9 +14,9 @@ use cluster::Word;
 use cluster::key::Key;
 use cluster::members::MOST_COORDINATORS;
 use cluster::peer::Peer;
-use cluster::peers::Known;
-use cluster::record::{Changes, Endpoints, Machine};
-use cluster::request::{Creation, Request};
+use cluster::peers::PeerBook;
+use cluster::record::{ChangeCount, Endpoints, MachineRecord};
+use cluster::request::{FirstRecords, Request};
 use cluster::state::{Change, KeyValue, StateVersion};
 use cluster::{View, decide};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
@@ -102,8 +102,8 @@ struct Cluster {
 
 impl Cluster {
     fn of(machines: u16) -> Self {
-        let Creation { cluster, machine: first } = cast::creation(VPN_PREFIX);
-        let machine = |n: u16| Machine {
+        let FirstRecords { cluster, machine: first } = cast::creation(VPN_PREFIX);
+        let machine = |n: u16| MachineRecord {
             key: cast::machine_key(n),
             name: NodeName::derived(cast::id(n)),
             role: if usize::from(n) <= MOST_COORDINATORS { ClusterRole::Coordinator } else { ClusterRole::Node },
@@ -116,7 +116,7 @@ impl Cluster {
             ..first.clone()
         };
         let records = (1..=machines).map(machine).map(|machine| (Key::Machine(machine.id()), machine.encode()));
-        let written = records.chain([(Key::Version, Changes(1).encode()), (Key::Cluster, cluster.encode())]);
+        let written = records.chain([(Key::Version, ChangeCount(1).encode()), (Key::Cluster, cluster.encode())]);
         let pairs = written.map(|(key, value)| KeyValue { key: key.bytes(), value, mod_revision: 1 });
         Self { seen: View::read(pairs, 1).expect("our own") }
     }
@@ -148,7 +148,7 @@ impl Cluster {
 
 /// State that machine 1 keeps of the others, as its PID 1 does.
 struct Node {
-    known: Known,
+    known: PeerBook,
     mesh: Mesh,
     now: Instant,
 }
@@ -157,7 +157,7 @@ impl Node {
     fn new() -> Self {
         let now = testkit::origin();
         let mesh = Mesh::start(cast::vpn_key(1), Prefixes::of(VPN_PREFIX), KernelState::default(), now);
-        Self { known: Known::default(), mesh, now }
+        Self { known: PeerBook::default(), mesh, now }
     }
 
     /// Takes what a coordinator sent.
@@ -197,8 +197,8 @@ impl Node {
 }
 
 /// Peer as the mesh takes it, converted as `init/src/network/mesh/peers.rs` does.
-fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
-    mesh::peer::Peer {
+fn in_the_mesh(peer: &Peer) -> mesh::peer::MeshPeer {
+    mesh::peer::MeshPeer {
         key: peer.vpn_key,
         vpn_ip: peer.vpn_ip,
         pods: peer.pods,
@@ -228,7 +228,7 @@ impl Cost {
         let (known, of_known) = weighed(|| node.known.clone());
         assert_eq!((known.peers().len(), node.mesh.peers()), (machines.into(), usize::from(machines) - 1));
         let file = known.encode().expect("they have room").expect("all were heard").bytes;
-        assert_eq!(Known::decode(&file), Ok(known), "it is kept for the next boot");
+        assert_eq!(PeerBook::decode(&file), Ok(known), "it is kept for the next boot");
         let (mut sent, mut blocks) = (0, 0);
         // Coordinators, those that are spread over a large cluster, and one with all the places that it may name.
         let usual = (2..=FEW).chain((1..=FEW).map(|part| machines / FEW * part)).map(|n| (n, PLACES));

@@ -17,7 +17,7 @@ use keys::attempt::{self, Attempt};
 use keys::binding::{Binding, TpmObject};
 use keys::data_key::{ClusterHalf, DataKey, HeaderExpectation, HeaderFields, Holder, Volume, open};
 use keys::first_contact::{Transcript, prove};
-use keys::header::{Copies, State, Suite};
+use keys::header::{Copies, HeaderState, Suite};
 use keys::identity::{self, SigningKey, cluster_key, machine_id};
 use keys::recovery::RecoveryPubKey;
 use keys::seal::{self, Body, Candidate, Clear, SealFiles};
@@ -27,7 +27,7 @@ use model::{
     MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey, VpnPrivKey,
 };
 use pki::client_auth::{Owners, owner_certificate, server_config};
-use pki::{Identity, PrivateKey};
+use pki::{PrivateKey, TlsIdentity};
 use prost::Message;
 use zeroize::Zeroizing;
 
@@ -127,7 +127,7 @@ fn a_secret_is_wiped_whatever_becomes_of_it() {
 fn the_keys_of_a_disk_leave_nothing_behind() {
     let holder = Holder { cluster: CLUSTER, machine: MachineId([3; 16]) };
     let wrapping = HeaderFields {
-        state: State::Committed,
+        state: HeaderState::Committed,
         generation: 2,
         disk: DISK,
         suite: Suite::Authenticated,
@@ -300,7 +300,7 @@ fn an_identity_in_the_tls_library_leaves_nothing_behind() {
     let served = || {
         let chain = vec![owner_certificate(&key).expect("a certificate")];
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
-        drop(server_config(Identity { chain, key: &key }, None, Owners::default(), time).expect("configured"));
+        drop(server_config(TlsIdentity { chain, key: &key }, None, Owners::default(), time).expect("configured"));
     };
     assert_eq!(left_behind(served), 0);
 }
@@ -323,7 +323,7 @@ fn the_key_of_an_authority_leaves_nothing_behind() {
         assert!(exported.expose().windows(32).any(|part| part == [BYTE; 32]), "what is looked for is in it");
         let chain = vec![owner_certificate(&key).expect("a certificate")];
         let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
-        drop(server_config(Identity { chain, key: &key }, None, Owners::default(), time).expect("configured"));
+        drop(server_config(TlsIdentity { chain, key: &key }, None, Owners::default(), time).expect("configured"));
     });
     assert_eq!(left, 0);
 }

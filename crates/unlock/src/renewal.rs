@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use cluster::directory::is_jump;
 use keys::directory::{self, Directory, DirectoryError, DirectoryMinimum, Notes};
-use keys::two_slot::{File, Next, Slots, TooLarge, TwoSlotFile};
+use keys::two_slot::{File, NextSlot, Slots, TooLarge, TwoSlotFile};
 use model::MachineId;
 
 use crate::directory::believed;
@@ -91,7 +91,7 @@ pub struct Renewal {
     given: BTreeMap<MachineId, u64>,
     /// The highest version up to which enough of them vouch, in this boot or one before.
     vouched: u64,
-    next: Next,
+    next: NextSlot,
     waits: Option<(Directory, Vec<u8>)>,
     /// When it was written in this boot, the newest last: the last [`MOST_WRITES`].
     written: VecDeque<Instant>,
@@ -144,12 +144,12 @@ impl Renewal {
         let held = believed.into_iter().next();
         // Not the older slot's: each write notes what was vouched for before, unless the owner's word took it back.
         let vouched = held.as_ref().and_then(|held| held.kept.vouched).unwrap_or_default();
-        let Next { slot, generation } = TwoSlotFile::read(File::Directory, slots.bytes()).next;
+        let NextSlot { slot, generation } = TwoSlotFile::read(File::Directory, slots.bytes()).next;
         // The newest by its checksum may be nobody's: what is believed is never written over.
         let slot = held.as_ref().map_or(slot, |held| 1 - held.slot);
         let held = held.map(|held| held.kept.directory);
         let newest = held.as_ref().map_or(least.saturating_sub(1), |held| held.version);
-        let (next, given, written) = (Next { slot, generation }, BTreeMap::new(), VecDeque::new());
+        let (next, given, written) = (NextSlot { slot, generation }, BTreeMap::new(), VecDeque::new());
         Self { ca_spki, minimum, held, newest, given, vouched, next, waits: None, written }
     }
 
@@ -249,7 +249,7 @@ impl Renewal {
         vouched: Option<u64>,
         word: Word,
     ) -> Result<DirectoryWrite, TooLarge> {
-        let Next { slot, generation } = self.next;
+        let NextSlot { slot, generation } = self.next;
         let lowers = Some(&self.minimum).filter(|minimum| directory.version < minimum.version);
         let bytes = directory::emit(generation, signed, Notes { vouched, lowers })?;
         Ok(DirectoryWrite { slot, bytes, directory, word })

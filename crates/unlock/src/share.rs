@@ -1,7 +1,7 @@
 //! A machine's own shares of the cold-start key: read from its ESP, written when another epoch begins or its cluster key rotates,
 //! erased once the epoch stands that follows. Must never write over the newest share of the epoch that stands.
 
-use cluster::epochs::Holding;
+use cluster::epochs::ShareOrder;
 use keys::cold_start::{Epoch, Shares, UnknownHolder, WrappedKey};
 use keys::data_key::{ClusterHalf, Holder};
 use keys::derive::Unauthentic;
@@ -86,14 +86,14 @@ pub enum HoldError {
 /// # Errors
 /// [`HoldError`].
 pub fn hold(
-    holding: &Holding,
+    holding: &ShareOrder,
     holder: &Holder,
     master: &MasterSecret,
     key: &ShareKey,
     slots: &Slots,
 ) -> Result<Option<ShareWrite>, HoldError> {
     let slots = slots.bytes();
-    let Holding { epoch, stands, disk, generations } = holding;
+    let ShareOrder { epoch, stands, disk, generations } = holding;
     let derived = epoch.derive(master, holder.cluster, &holder.machine);
     let (cold_start, value) = derived.ok_or(HoldError::NoHolder(epoch.number()))?;
     let (generation, of) = (generations.oldest(), |of| cluster_key(master, holder.cluster, *disk, of));

@@ -53,7 +53,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    use cluster::desired::{Coordinator, EtcdPart, Shares};
+    use cluster::desired::{DesiredShares, EtcdPart, KnownCoordinator};
     use cluster::record::Standing;
     use model::{Assignment, ClusterId, ClusterRole, ColdStart, KubernetesRole, Level, MachineId, NodeName, Prefixes};
     use services::{EtcdCluster, EtcdPlan, EtcdUsers};
@@ -81,7 +81,7 @@ mod tests {
         };
         let coordinator = |last: u8, control_plane| {
             let name = NodeName::chosen(&format!("c{last}")).expect("a name");
-            (MachineId([last; 16]), Coordinator { name, vpn_ip: address(last), votes: true, control_plane })
+            (MachineId([last; 16]), KnownCoordinator { name, vpn_ip: address(last), votes: true, control_plane })
         };
         let own = kubernetes(2, ClusterRole::Coordinator, &[KubernetesRole::ControlPlane]);
         let desired = Desired {
@@ -92,7 +92,7 @@ mod tests {
             prefixes: Prefixes { vpn: model::VPN_PREFIX, pods: model::POD_PREFIX, services: model::SERVICE_PREFIX },
             coordinators: BTreeMap::from([coordinator(1, true), coordinator(2, true), coordinator(3, false)]),
             etcd: EtcdPart::Voter,
-            shares: Shares::default(),
+            shares: DesiredShares::default(),
             owners: Vec::new(),
             level: Level::Insecure,
             cold_start: ColdStart::Automatic,

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use pki::{AuthorityKind, CertifiedKey, Identity, UnixTime};
+use pki::{AuthorityKind, CertifiedKey, TlsIdentity, UnixTime};
 use probe::http::{LocalServer, Tls};
 use rustls::pki_types::ServerName;
 use services::{Credential, ServicePlan, ServiceRole};
@@ -35,7 +35,7 @@ impl Clients {
         read: impl Iterator<Item = Credential>,
     ) -> Result<Self, Error> {
         let now = UnixTime::since_unix_epoch(clock::unix());
-        let issue = |profile: &pki::Profile<'_>| match profile.row().authority {
+        let issue = |profile: &pki::CertificateProfile<'_>| match profile.row().authority {
             AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
             AuthorityKind::Etcd => authorities.etcd.issue_with_key(profile, now),
             AuthorityKind::Kubernetes => authorities.kubernetes.issue_with_key(profile, now),
@@ -59,7 +59,8 @@ impl Clients {
         }
 
         let client = |authority: &pki::Authority, issued: Option<&CertifiedKey>| {
-            let identity = issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
+            let identity =
+                issued.map(|issued| TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key });
             let ca = authority.certificate().clone();
             Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
         };

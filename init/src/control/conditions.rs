@@ -2,7 +2,7 @@
 
 use api::{ConditionName, MilestoneKind, Truth};
 use services::names;
-use supervise::{State, Status};
+use supervise::{UnitState, UnitStatus};
 
 use crate::runtime::services::{Services, Snapshot};
 use crate::shown::board::Board;
@@ -21,7 +21,7 @@ pub(crate) async fn report(board: Board, services: Services) {
         }
         standing = told;
         for Snapshot { status, .. } in snapshots {
-            let ready = matches!(status.state, State::Ready | State::Finished);
+            let ready = matches!(status.state, UnitState::Ready | UnitState::Finished);
             if ready {
                 board.reached(status.name.as_str(), MilestoneKind::Service);
             }
@@ -41,7 +41,7 @@ pub(crate) async fn report(board: Board, services: Services) {
 }
 
 /// Condition that holds as long as a service is ready.
-fn stands_for(service: &Status) -> Option<ConditionName> {
+fn stands_for(service: &UnitStatus) -> Option<ConditionName> {
     match service.name.as_str() {
         names::ETCD => Some(ConditionName::EtcdReady),
         names::CONTAINERD => Some(ConditionName::ContainerdReady),
@@ -50,15 +50,15 @@ fn stands_for(service: &Status) -> Option<ConditionName> {
     }
 }
 
-const fn word(state: &State) -> &'static str {
+const fn word(state: &UnitState) -> &'static str {
     match state {
-        State::Waiting(_) => "waits for another service",
-        State::Starting => "is starting",
-        State::Ready | State::Finished => "",
-        State::BackingOff { .. } => "failed, is tried again",
-        State::Stopping => "is stopping",
-        State::Stopped => "is stopped",
-        State::Failed => "failed",
+        UnitState::Waiting(_) => "waits for another service",
+        UnitState::Starting => "is starting",
+        UnitState::Ready | UnitState::Finished => "",
+        UnitState::BackingOff { .. } => "failed, is tried again",
+        UnitState::Stopping => "is stopping",
+        UnitState::Stopped => "is stopped",
+        UnitState::Failed => "failed",
     }
 }
 

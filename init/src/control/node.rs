@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{ConditionName, Truth};
 use model::{KubernetesRole, NodeName};
-use pki::{Authority, Identity, Profile, UnixTime};
+use pki::{Authority, CertificateProfile, TlsIdentity, UnixTime};
 use probe::http::{self, LocalServer, Session};
 use services::node_status::{self, NodeReadiness, ThisBoot};
 use services::{ServicePlan, ServiceRole};
@@ -44,8 +44,9 @@ pub(super) enum Error {
 /// Creates the objects a new cluster starts with, unless their mark says that this was done, and labels the node with its
 /// roles. The certificate that stands above RBAC is made for this attempt, lasts an hour and never leaves memory.
 pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>) -> Result<(), Error> {
-    let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
-    let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
+    let issued =
+        kubernetes.issue_with_key(&CertificateProfile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
+    let identity = TlsIdentity { chain: vec![issued.certificate], key: &issued.key };
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
     let mut api = Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls)));
     match api.get(&services::bootstrap::mark_path()).await?.status {

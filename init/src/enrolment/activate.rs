@@ -123,7 +123,7 @@ mod tests {
     use std::convert::Infallible;
 
     use enrol::config::ConfigError;
-    use keys::activation::Caller;
+    use keys::activation::ActivationCaller;
     use zeroize::Zeroizing;
 
     use super::*;
@@ -142,7 +142,7 @@ mod tests {
     fn handed_in(way: &Activation) -> HandedIn {
         let proof = way.proof(&HERE).expect("the machine is blank");
         let config = Zeroizing::new(b"a config".to_vec());
-        let proof = Caller::new(&code(), HERE).believes(&proof).expect("it knows the code").hands_in(&config);
+        let proof = ActivationCaller::new(&code(), HERE).believes(&proof).expect("it knows the code").hands_in(&config);
         HandedIn { config, proof }
     }
 

@@ -20,7 +20,7 @@ use keys::identity::SigningKey;
 use model::{Chain, ClusterId, MachineId};
 use pki::client_auth::machine_certificate;
 use pki::server_auth::{any_coordinator, one_member};
-use pki::{Identity, PrivateKey, SpkiPin, TlsError, cluster_tls_name, machine_tls_name};
+use pki::{PrivateKey, SpkiPin, TlsError, TlsIdentity, cluster_tls_name, machine_tls_name};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use rustls::time_provider::TimeProvider;
@@ -168,7 +168,7 @@ pub(super) struct Session<'a> {
 }
 
 /// Makes the TLS configuration that decides who is believed to be at the other end.
-type Whom = fn(ClusterId, SpkiPin, Identity<'_>, Arc<dyn TimeProvider>) -> Result<ClientConfig, TlsError>;
+type Whom = fn(ClusterId, SpkiPin, TlsIdentity<'_>, Arc<dyn TimeProvider>) -> Result<ClientConfig, TlsError>;
 
 impl Asks<'_> {
     /// Connects to who has to be a coordinator.
@@ -213,7 +213,7 @@ impl Asks<'_> {
 
     fn client(self, whom: Whom) -> Result<ClientConfig, ReadyError> {
         let key = PrivateKey::ed25519(self.key.seed())?;
-        let identity = Identity { chain: vec![machine_certificate(&key)?], key: &key };
+        let identity = TlsIdentity { chain: vec![machine_certificate(&key)?], key: &key };
         let mut tls = whom(self.cluster, self.authority, identity, Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(tls)
@@ -289,7 +289,7 @@ mod tests {
 
     use model::{ClusterRole, Secret};
     use pki::client_auth::{Owners, server_config};
-    use pki::{Authority, AuthorityKind, Profile, UnixTime};
+    use pki::{Authority, AuthorityKind, CertificateProfile, UnixTime};
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
 
@@ -303,7 +303,7 @@ mod tests {
     /// Proves: S3
     #[test]
     fn a_refusal_is_told_in_the_clusters_words_and_rarely_retried() {
-        let denied = cluster::denied::Denied::TicketUsedUp(1);
+        let denied = cluster::denial::Denial::TicketUsedUp(1);
         let status = Status::failed_precondition(format!("{denied}; nothing was changed"));
         let why = refusal(&endpoint(), &status);
         let expected =
@@ -340,7 +340,7 @@ mod tests {
         let machine = keys::identity::machine_id(&coordinator.public());
         let coordinator = PrivateKey::ed25519(coordinator.seed()).expect("a key");
         let issued = |by: &Authority, role| {
-            let profile = Profile::Machine { machine, cluster, role };
+            let profile = CertificateProfile::Machine { machine, cluster, role };
             by.issue(&profile, coordinator.public(), now).expect("a certificate")
         };
         let (coordinates, node) = (ClusterRole::Coordinator, ClusterRole::Node);
@@ -350,7 +350,7 @@ mod tests {
             (issued(&its_own, coordinates), &ours, false),
             (issued(&ours, node), &ours, false),
         ] {
-            let shown = Identity { chain: vec![leaf, behind.certificate().clone()], key: &coordinator };
+            let shown = TlsIdentity { chain: vec![leaf, behind.certificate().clone()], key: &coordinator };
             let server = server_config(shown, None, Owners::default(), Arc::new(Clock)).expect("a server");
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
             let at = listener.local_addr().expect("an address").to_string();

@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use api::Malformed;
+use api::FieldError;
 use enrol::asking::Answer;
 use enrol::join::pace::{Pace, Round};
 use keys::cold_start::Contribution;
@@ -281,7 +281,7 @@ enum VoterError {
     Asked(#[from] QuestionError),
     /// The voter's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
-    Answer(Endpoint, #[source] Malformed),
+    Answer(Endpoint, #[source] FieldError),
     /// By what this machine knows nothing is exchanged with it.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
@@ -340,7 +340,7 @@ mod tests {
         let key = ShareKey::of(&LocalKey(Secret::take(&mut [of; 32])), &holder);
         let (master, disk) = (MasterSecret(Secret::take(&mut [7; 32])), DiskUuid(Uuid([of; 16])));
         let epoch = Epoch::new(EPOCH, [machine(1), machine(2)].into()).expect("an epoch");
-        let holding = cluster::epochs::Holding { epoch, stands: None, disk, generations: Generations::One(1) };
+        let holding = cluster::epochs::ShareOrder { epoch, stands: None, disk, generations: Generations::One(1) };
         let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
         let write = hold(&holding, &holder, &master, &key, &slots).expect("a holder").expect("nothing lies there");
         slots.0[write.slot] = Zeroizing::new(write.bytes);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use enrol::create::{CreateError, Creation, Material, NewAuthorities, Signer};
+use enrol::create::{CreateError, Creation, CreationMaterial, NewAuthorities, Signer};
 use enrol::making::{IssuedCertificates, PrepareError};
 use enrol::member::Membership;
 use enrol::plan::Plan;
 use keys::coordinator::AuthorityKeys;
 use keys::identity::{cluster_id, machine_id};
 use model::ClusterRole;
-use pki::{Authority, AuthorityKind, PrivateKey, Profile, PublicKey, UnixTime};
+use pki::{Authority, AuthorityKind, CertificateProfile, PrivateKey, PublicKey, UnixTime};
 use zeroize::Zeroizing;
 
 use crate::machine::tpm::{self, Tpm};
@@ -48,13 +48,13 @@ pub(super) fn make(
     now: Duration,
 ) -> Result<(Plan, Membership), MakeError> {
     let time = UnixTime::since_unix_epoch(now);
-    let material = Material::draw(random).map_err(MakeError::Random)?;
+    let material = CreationMaterial::draw(random).map_err(MakeError::Random)?;
     let cairn = Authority::create(AuthorityKind::Cairn, time)?;
     let public = material.identity.public();
     let ca_spki = cairn.public().spki();
     let (machine, cluster) = (machine_id(&public), cluster_id(&ca_spki));
     // Whoever creates a cluster coordinates it, whatever else it does.
-    let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
+    let profile = CertificateProfile::Machine { machine, cluster, role: ClusterRole::Coordinator };
     let certificate = cairn.issue(&profile, &PublicKey::from_ed25519(public), time)?;
     let issued = IssuedCertificates {
         ca_spki,
@@ -116,7 +116,7 @@ pub(super) mod tests {
     use enrol::asking::GivenAnswers;
     use enrol::config::{Create, EnrolmentConfig, Intent, WithoutTpm};
     use enrol::files::Files;
-    use enrol::found::{Decision, Findings, Inputs, decide};
+    use enrol::found::{BootDecision, Findings, Inputs, decide};
     use enrol::opening::OpenableDisk;
     use enrol::plan::Performer;
     use enrol::step::{Effect, HeaderCopy, Step};
@@ -214,7 +214,7 @@ pub(super) mod tests {
         /// Creates a cluster on it.
         pub(in super::super) fn create(&mut self) -> Membership {
             let found = self.found();
-            let Decision::Create(creation) = found.decision else { panic!("a config and a blank disk: {found:?}") };
+            let BootDecision::Create(creation) = found.decision else { panic!("a config and a blank disk: {found:?}") };
             let (plan, membership) = make(*creation, None, vec![], Duration::from_secs(1_800_000_000)).expect("made");
             let _capped = plan.perform(self).expect("in memory nothing fails");
             membership
@@ -222,7 +222,7 @@ pub(super) mod tests {
 
         fn opening(&self) -> OpenableDisk {
             let found = self.found();
-            let Decision::Open(opening) = found.decision else { panic!("sealed and committed: {found:?}") };
+            let BootDecision::Open(opening) = found.decision else { panic!("sealed and committed: {found:?}") };
             *opening
         }
     }

@@ -3,7 +3,7 @@
 
 use api::wire;
 use cluster::record::BadRecord;
-use cluster::redeem::{Answer, MOST_ANSWER_BYTES};
+use cluster::redeem::{MOST_ANSWER_BYTES, RedeemAnswer};
 use enrol::join::pace::Round;
 use enrol::join::{About, AdmissionOffer, Asker, FittingOffer, OfferError};
 use enrol::making::IssuedCertificates;
@@ -61,13 +61,13 @@ async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Fittin
     let redeem = wire::RedeemRequest { request };
     let answer = session.call(MOST_ANSWER_BYTES + 16, async |client| client.redeem(redeem).await).await?;
     let bytes = Zeroizing::new(answer.response); // a key is in it
-    let answer = Answer::decode(&bytes).map_err(|error| RedeemError::Answer(endpoint.clone(), error))?;
+    let answer = RedeemAnswer::decode(&bytes).map_err(|error| RedeemError::Answer(endpoint.clone(), error))?;
     let issued = issued(asker, &answer).map_err(|error| RedeemError::Certificates(endpoint.clone(), error))?;
     asker.judge(AdmissionOffer { answer, issued }).map_err(|why| RedeemError::NotAccepted(endpoint.clone(), why))
 }
 
 /// Verifies an answer's certificates: they are for the machine's own key, under the ticket's pin.
-fn issued(asker: &Asker, answer: &Answer) -> Result<IssuedCertificates, VerifyError> {
+fn issued(asker: &Asker, answer: &RedeemAnswer) -> Result<IssuedCertificates, VerifyError> {
     let leaf = CertificateDer::from(answer.certificate.as_slice());
     let authority = CertificateDer::from(answer.ca_certificate.as_slice());
     let (ticket, key) = (asker.ticket(), PublicKey::from_ed25519(asker.identity().public()));

@@ -8,7 +8,7 @@ use api::MilestoneKind;
 use enrol::failure::Layer;
 use enrol::plan::{Performer, Refusal};
 use enrol::step::{Effect, HeaderCopy, Step};
-use keys::header::State;
+use keys::header::HeaderState;
 use keys::two_slot::{File, SLOT_BYTES};
 use model::Chain;
 use unlock::renewal::DirectoryWrite;
@@ -211,8 +211,8 @@ const fn name(step: Step) -> &'static str {
     match step {
         Step::MendTable => "mend-table",
         Step::GrowData => "grow-data",
-        Step::WriteHeader(State::Provisional, _) => "header",
-        Step::WriteHeader(State::Committed, _) => "commit",
+        Step::WriteHeader(HeaderState::Provisional, _) => "header",
+        Step::WriteHeader(HeaderState::Committed, _) => "commit",
         Step::MapVolume => "layers",
         Step::MakeFilesystem => "mkfs",
         Step::Mount => "mount",

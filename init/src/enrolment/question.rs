@@ -156,8 +156,8 @@ mod tests {
     use std::task::Poll;
 
     use enrol::asking::{Effect, WaitingMachine};
-    use enrol::config::Tpm;
-    use enrol::found::Decision;
+    use enrol::config::TpmPresence;
+    use enrol::found::BootDecision;
     use enrol::wait::Wait;
     use keys::activation::Connection;
     use keys::two_slot::File;
@@ -198,7 +198,7 @@ mod tests {
         let (questions, _inbox) = questions();
         let activation = questions.ways().activation;
         assert!(activation.proof(&HERE).is_err(), "nothing was asked yet");
-        let (wait, mut effects) = (Wait::Blank(Tpm::Absent), Vec::new());
+        let (wait, mut effects) = (Wait::Blank(TpmPresence::Absent), Vec::new());
         let _waiting = WaitingMachine::start(&wait, None, &mut effects);
         let _asked = asks(&questions, effects).await;
         assert!(activation.proof(&HERE).is_ok());
@@ -213,7 +213,7 @@ mod tests {
         let mut machine = Machine::new(None, Level::Encrypted);
         machine.create();
         machine.files.slots(File::Share).0.iter_mut().for_each(|slot| slot.fill(0));
-        let Decision::Wait(wait, seal) = machine.found().decision else { panic!("its share is lost") };
+        let BootDecision::Wait(wait, seal) = machine.found().decision else { panic!("its share is lost") };
         let mut effects = Vec::new();
         let _waiting = WaitingMachine::start(&wait, seal.as_deref(), &mut effects);
         let rescue = questions.ways().rescue;

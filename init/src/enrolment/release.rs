@@ -1,7 +1,7 @@
 //! Asks the coordinators of a member's own directory for the cluster's half of what opens its disk. Which of them, for what, and
 //! whether an answer fits, is `unlock`'s matter. Must never touch the disk.
 
-use api::{KeyRequest, Malformed, ReleasedKey};
+use api::{FieldError, KeyRequest, ReleasedKey};
 use enrol::asking::Answer;
 use enrol::join::pace::Round;
 use keys::data_key::OpenError;
@@ -30,7 +30,7 @@ enum KeyRequestError {
     Asked(#[from] QuestionError),
     /// The coordinator's answer makes no sense.
     #[error("the answer of {0} cannot be read")]
-    Answer(Endpoint, #[source] Malformed),
+    Answer(Endpoint, #[source] FieldError),
     /// The half is not this disk's; with the directory that came along.
     #[error("what {0} gives does not open the disk")]
     Half(Endpoint, #[source] OpenError, Vec<u8>),
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_refused_key_and_one_that_does_not_fit_are_told_apart() {
         let endpoint = Endpoint::read("192.0.2.1:7836").expect("an endpoint");
-        let refused = QuestionError::Refused(endpoint.clone(), format!("{}", cluster::denied::Denied::OtherDisk));
+        let refused = QuestionError::Refused(endpoint.clone(), format!("{}", cluster::denial::Denial::OtherDisk));
         let refused = KeyRequestError::from(refused);
         assert_eq!(refused.round(), Round::Refused);
         assert!(Chain(&refused).to_string().starts_with("192.0.2.1:7836 refuses: "), "{}", Chain(&refused));

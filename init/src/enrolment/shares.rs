@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cluster::epochs::Holding;
+use cluster::epochs::ShareOrder;
 use enrol::member::Membership;
 use keys::directory::{DirectoryError, DirectoryMinimum};
 use keys::identity::Identity;
@@ -105,7 +105,7 @@ impl Shares {
     ///
     /// # Errors
     /// [`WriteError`]; the share of the epoch that stands is whole.
-    pub(crate) async fn hold(&self, holding: Holding) -> Result<bool, WriteError> {
+    pub(crate) async fn hold(&self, holding: ShareOrder) -> Result<bool, WriteError> {
         let Self(kept) = self.clone();
         tasks::blocking(move || {
             let master = vault::load_master_secret(vault::ROOT)?;

@@ -26,7 +26,7 @@ use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
 use keys::data_key::Holder;
 use keys::identity::Identity;
 use model::{ClusterRole, FirstContact, MasterSecret, Secret, VpnPrivKey};
-use pki::{Authority, AuthorityKind, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
+use pki::{Authority, AuthorityKind, CertificateProfile, IssueError, PrivateKey, PublicKey, UnixTime};
 use zeroize::Zeroizing;
 
 use crate::network::mesh::kept as peers;
@@ -118,7 +118,7 @@ impl Authorities {
     /// [`IssueError`].
     pub(crate) fn coordinator(&self, identity: &Identity) -> Result<Identity, IssueError> {
         let Holder { machine, cluster } = identity.holder;
-        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
+        let profile = CertificateProfile::Machine { machine, cluster, role: ClusterRole::Coordinator };
         let key = PublicKey::from_ed25519(identity.key.public());
         let certificate = self.cairn.issue(&profile, &key, UnixTime::since_unix_epoch(clock::unix()))?;
         Ok(identity.with_certificate(certificate.to_vec()))

@@ -6,7 +6,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use formats::gpt::{CannotGrow, NoTable, Step, Table, TableCopy};
+use formats::gpt::{CannotGrow, NoTable, Table, TableCopy, TableStep};
 use model::{Partition, PartitionKind, Uuid};
 use rustix::io::Errno;
 
@@ -142,10 +142,10 @@ impl Disk {
         Ok((file, table))
     }
 
-    fn perform(&self, file: &File, steps: &[Step]) -> Result<(), Error> {
+    fn perform(&self, file: &File, steps: &[TableStep]) -> Result<(), Error> {
         let done = steps.iter().try_for_each(|step| match step {
-            Step::Write { at, bytes } => file.write_all_at(bytes, *at),
-            Step::Flush => file.sync_all(),
+            TableStep::Write { at, bytes } => file.write_all_at(bytes, *at),
+            TableStep::Flush => file.sync_all(),
         });
         done.map_err(|error| Error::Write(self.path.clone(), error))
     }

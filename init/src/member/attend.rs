@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::member::{Announcement, EffectOutcome, SILENT, VpnPlace};
 use api::vpn_client::VpnClient;
-use api::{Announced, HandedOver, MOST_NEWS_BYTES, Malformed, wire};
+use api::{FieldError, HandedOver, MOST_NEWS_BYTES, Presence, wire};
 use cluster::Word;
 use cluster::state::StateVersion;
 use keys::identity::Identity;
@@ -50,7 +50,7 @@ pub(crate) enum CallError {
     Refused(#[source] Box<Status>),
     /// An answer that makes no sense.
     #[error("cannot be understood")]
-    Answer(#[from] Malformed),
+    Answer(#[from] FieldError),
     /// The end of the stream.
     #[error("says no more")]
     Ended,
@@ -96,7 +96,7 @@ impl Dialler {
         let Identity { key, holder, certificate, ca_certificate, .. } = identity;
         let pin = public_key_of(&CertificateDer::from(ca_certificate.as_slice()))?.pin();
         let key = PrivateKey::ed25519(key.seed())?;
-        let shown = pki::Identity { chain: vec![CertificateDer::from(certificate.clone())], key: &key };
+        let shown = pki::TlsIdentity { chain: vec![CertificateDer::from(certificate.clone())], key: &key };
         let config = any_coordinator(holder.cluster, pin, shown, Arc::new(tls::Clock))?;
         let name = ServerName::try_from(cluster_tls_name(holder.cluster)).expect("hex digits and dots are a DNS name");
         let tls = tls::Client { config, standstills: facts.standstills().clone() };
@@ -150,7 +150,7 @@ impl Dialler {
     ) -> Result<EffectOutcome, CallError> {
         let mut client = attended;
         let Announcement { endpoints, epoch } = said;
-        let announced = Announced { release: release(), endpoints, key_generation: self.key_generation, epoch };
+        let announced = Presence { release: release(), endpoints, key_generation: self.key_generation, epoch };
         match in_time(client.announce(wire::AnnounceRequest::from(announced))).await {
             Ok(_) => Ok(EffectOutcome::Whole),
             Err(CallError::Refused(status)) if status.code() == Code::ResourceExhausted => Ok(EffectOutcome::PutOff),

@@ -9,8 +9,8 @@ use ::member::{EffectOutcome, EtcdStart, Face, KeptFile, OwnRequest, ShareReason
 use api::HandedOver;
 use cluster::View;
 use cluster::desired::Desired;
-use cluster::epochs::Holding;
-use cluster::members::Step;
+use cluster::epochs::ShareOrder;
+use cluster::members::MemberStep;
 use keys::identity::Identity;
 use model::{Assignment, ClusterRole, MachineId};
 use services::{EtcdCluster, EtcdPlan, ServicePlan};
@@ -321,7 +321,7 @@ impl Performer {
         Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn write_share(self, holding: Holding, reason: ShareReason) -> Result<EffectOutcome, Error> {
+    pub(super) async fn write_share(self, holding: ShareOrder, reason: ShareReason) -> Result<EffectOutcome, Error> {
         let (epoch, holders) = (holding.epoch.number(), holding.epoch.holders().len());
         let is_written = self.0.member.shares.hold(holding).await?;
         match reason {
@@ -370,7 +370,7 @@ impl Performer {
         Ok(EffectOutcome::Leads(self.running()?.look_at_members().await?))
     }
 
-    pub(super) async fn change_member(self, step: Step) -> Result<EffectOutcome, Error> {
+    pub(super) async fn change_member(self, step: MemberStep) -> Result<EffectOutcome, Error> {
         self.running()?.change_member(step).await?;
         Ok(EffectOutcome::Whole)
     }

@@ -3,11 +3,11 @@
 
 use cluster::desired::Desired;
 use cluster::peer::Peer;
-use cluster::record::{Machine, UnixSeconds};
-use cluster::redeem::{Answer, MOST_PEERS};
+use cluster::record::{MachineRecord, UnixSeconds};
+use cluster::redeem::{MOST_PEERS, RedeemAnswer};
 use cluster::state::State;
 use model::{ClusterId, MachineId};
-use pki::{Profile, PublicKey, UnixTime};
+use pki::{CertificateProfile, PublicKey, UnixTime};
 use zeroize::Zeroizing;
 
 use super::{Records, Unread};
@@ -33,7 +33,7 @@ pub(crate) enum AdmissionError {
 
 /// Parts of the records that the answer is made of.
 struct Recorded {
-    machine: Machine,
+    machine: MachineRecord,
     cluster: ClusterId,
     desired: Desired,
     peers: Vec<Peer>,
@@ -48,11 +48,11 @@ impl Records {
         let recorded = self.read(|view, _| recorded(view.state(), &machine))?.ok_or(AdmissionError::Gone)?;
         let Recorded { machine, cluster, desired, peers } = recorded;
         let (now, authority) = (clock::unix(), &self.authorities.cairn);
-        let profile = Profile::Machine { machine: machine.id(), cluster, role: desired.assignment.role() };
+        let profile = CertificateProfile::Machine { machine: machine.id(), cluster, role: desired.assignment.role() };
         let key = PublicKey::from_ed25519(machine.key.0);
         let certificate = authority.issue(&profile, &key, UnixTime::since_unix_epoch(now))?;
         let generation = machine.generations.newest();
-        let answer = Answer {
+        let answer = RedeemAnswer {
             time: UnixSeconds(now.as_secs()),
             certificate: certificate.to_vec(),
             ca_certificate: authority.certificate().to_vec(),

@@ -44,7 +44,7 @@ mod tests {
     use std::time::Duration;
 
     use cluster::key::Key;
-    use cluster::record::{Cluster, Machine, Standing};
+    use cluster::record::{Cluster, MachineRecord, Standing};
     use cluster::state::{Change, KeyValue};
     use keys::endpoint::Endpoint;
     use model::ClusterRole;
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
     use crate::records::fixture::{cluster, machine};
 
-    fn coordinator(n: u8, host: &str) -> Machine {
+    fn coordinator(n: u8, host: &str) -> MachineRecord {
         let mut machine = machine(n, Standing::Member);
         machine.role = ClusterRole::Coordinator;
         machine.times.member = Some(machine.times.admitted);
@@ -71,7 +71,7 @@ mod tests {
         assert!(renewed(None, &state, &authority).expect("nothing is signed").is_none());
         let cluster = Cluster { id: keys::identity::cluster_id(&spki), ..cluster() };
         let put = |key: Key, value, mod_revision| Change::Put(KeyValue { key: key.bytes(), value, mod_revision });
-        let mut write = |machine: &Machine, revision| {
+        let mut write = |machine: &MachineRecord, revision| {
             let change = put(Key::Machine(machine.id()), machine.encode(), revision);
             let cluster = put(Key::Cluster, cluster.encode(), 1);
             state.apply([cluster, change]).expect("our own");

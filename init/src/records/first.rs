@@ -2,8 +2,8 @@
 //! of its seal, its desired state and its facts; a cluster that was created before there were records gets the same.
 
 use cluster::desired::Desired;
-use cluster::record::{Admission, Cluster, Endpoints, Generations, Machine, Policy, Times, UnixSeconds};
-use cluster::request::{Creation, Request};
+use cluster::record::{Admission, Cluster, Endpoints, Generations, MachineRecord, Policy, Times, UnixSeconds};
+use cluster::request::{FirstRecords, Request};
 use enrol::member::RecordedFacts;
 use keys::endpoint::Endpoint;
 use keys::recovery::RecoveryPubKey;
@@ -87,7 +87,7 @@ impl First {
     }
 
     /// The cluster with its first machine, at Unix time `now`.
-    pub(super) fn creation(&self, now: u64) -> Creation {
+    pub(super) fn creation(&self, now: u64) -> FirstRecords {
         let RecordedFacts { disk, level, key_generation, storage_key_name } = self.recorded.clone();
         let Desired { assignment, prefixes, owners, standing, cold_start, .. } = self.desired.clone();
         let (now, boot) = (UnixSeconds(now), self.facts.boot());
@@ -102,7 +102,7 @@ impl First {
             next_address: 2,
             next_pods: 1,
         };
-        let machine = Machine {
+        let machine = MachineRecord {
             key: self.key,
             name: self.name.clone(),
             role: assignment.role(),
@@ -123,7 +123,7 @@ impl First {
             times: Times { admitted: now, member: Some(now), removed: None, coordinator: Some(now) },
             awaits_approval: false,
         };
-        Creation { cluster, machine }
+        FirstRecords { cluster, machine }
     }
 
     /// Statement of the machine about itself, which is reached at these places.
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_first_records_say_what_the_first_machine_kept() {
         let first = First::fixture(&fixture::facts());
-        let Creation { cluster, machine } = first.creation(1_800_000_000);
+        let FirstRecords { cluster, machine } = first.creation(1_800_000_000);
         let put = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: 1 };
         let records = [put(Key::Cluster, cluster.encode()), put(Key::Machine(machine.id()), machine.encode())];
         let mut view = View::read(records, 1).expect("our own");

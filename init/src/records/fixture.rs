@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use api::UnixMillis;
 use cluster::View;
-use cluster::desired::{self, Desired, EtcdPart, Shares};
+use cluster::desired::{self, Desired, DesiredShares, EtcdPart};
 use cluster::key::Key;
 use cluster::members::{Look, Members, Voter};
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, Release, Standing, Times,
+    UnixSeconds,
 };
 use cluster::state::KeyValue;
 use keys::recovery::RecoveryPubKey;
@@ -37,8 +38,8 @@ pub(super) fn facts() -> Facts {
     Facts::new(boot).0
 }
 
-pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
-    Machine {
+pub(crate) fn machine(n: u8, standing: Standing) -> MachineRecord {
+    MachineRecord {
         key: MachinePubKey([n; 32]),
         name: NodeName::derived(keys::identity::machine_id(&[n; 32])),
         role: ClusterRole::Node,
@@ -73,7 +74,10 @@ pub(super) fn cluster() -> Cluster {
         vpn_prefix: VPN_PREFIX,
         pods_prefix: POD_PREFIX,
         policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 0, 0) },
-        owners: vec![Owner { key: OwnerPubKey([1; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])) }],
+        owners: vec![OwnerRecord {
+            key: OwnerPubKey([1; 32]),
+            recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])),
+        }],
         recoveries: 0,
         next_address: 10,
         next_pods: 0,
@@ -82,9 +86,9 @@ pub(super) fn cluster() -> Cluster {
 
 /// Desired state of machine `n`, the only coordinator, which was told nothing yet.
 pub(super) fn desired(n: u8) -> Desired {
-    let Machine { name, vpn_ip, .. } = machine(n, Standing::Member);
+    let MachineRecord { name, vpn_ip, .. } = machine(n, Standing::Member);
     let Cluster { vpn_prefix, pods_prefix, policy, owners, .. } = cluster();
-    let own = desired::Coordinator { name, vpn_ip, votes: true, control_plane: false };
+    let own = desired::KnownCoordinator { name, vpn_ip, votes: true, control_plane: false };
     Desired {
         at: None,
         look: None,
@@ -93,7 +97,7 @@ pub(super) fn desired(n: u8) -> Desired {
         prefixes: Prefixes { vpn: vpn_prefix, pods: pods_prefix, services: SERVICE_PREFIX },
         coordinators: [(machine(n, Standing::Member).id(), own)].into(),
         etcd: EtcdPart::Voter,
-        shares: Shares::default(),
+        shares: DesiredShares::default(),
         owners,
         level: policy.level,
         cold_start: policy.cold_start,
@@ -102,7 +106,7 @@ pub(super) fn desired(n: u8) -> Desired {
 
 /// The cluster with these owners.
 pub(super) fn owned_by(owners: &[u8]) -> Cluster {
-    let owner = |n: &u8| Owner { key: OwnerPubKey([*n; 32]), ..cluster().owners.remove(0) };
+    let owner = |n: &u8| OwnerRecord { key: OwnerPubKey([*n; 32]), ..cluster().owners.remove(0) };
     Cluster { owners: owners.iter().map(owner).collect(), ..cluster() }
 }
 
@@ -112,7 +116,7 @@ pub(super) fn put_cluster(mod_revision: u64) -> KeyValue {
 }
 
 /// A machine's record in etcd.
-pub(super) fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
+pub(super) fn put(machine: &MachineRecord, mod_revision: u64) -> KeyValue {
     KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
 }
 
@@ -129,7 +133,7 @@ pub(super) const fn look(revision: u64) -> Look {
 
 /// A coordinator that has seen these machines, let in one after the other; `silent` since its etcd told something last, where it tells
 /// no more.
-pub(crate) fn records(facts: &Facts, machines: &[Machine], silent: Option<Duration>) -> Records {
+pub(crate) fn records(facts: &Facts, machines: &[MachineRecord], silent: Option<Duration>) -> Records {
     let revision = u64::try_from(machines.len()).expect("a few");
     let pairs = machines.iter().zip(1..).map(|(machine, at)| put(machine, at)).chain([put_cluster(1)]);
     let mut view = View::read(pairs, revision).expect("our own");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use cluster::members::Step;
+use cluster::members::MemberStep;
 use etcd::members::{Health, Member, MemberChange, change, seen};
 use model::ETCD_CLIENT_PORT;
 use tokio::task::JoinSet;
@@ -68,7 +68,7 @@ impl Records {
     ///
     /// # Errors
     /// [`MembersError`] where nothing is known of them.
-    pub(crate) async fn change_member(&self, step: Step) -> Result<(), MembersError> {
+    pub(crate) async fn change_member(&self, step: MemberStep) -> Result<(), MembersError> {
         let look = self.look.lock().await;
         let Some(answers) = &look.answers else { return Ok(()) };
         let change = self.read(|view, _| {

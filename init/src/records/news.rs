@@ -8,7 +8,7 @@ use std::time::Duration;
 use cluster::Word;
 use cluster::desired::{Desired, DesiredError};
 use cluster::peers::News;
-use cluster::record::Machine;
+use cluster::record::MachineRecord;
 use cluster::state::StateVersion;
 use model::MachineId;
 use tokio::sync::watch;
@@ -64,7 +64,7 @@ impl NewsFor {
             return Err(NoNews::Lapsed);
         }
         let state = seen.view.as_ref().ok_or(Unread)?.state();
-        let belongs = state.machine(&self.machine).is_some_and(Machine::belongs);
+        let belongs = state.machine(&self.machine).is_some_and(MachineRecord::belongs);
         if belongs { Ok(()) } else { Err(NoNews::NotMember) }
     }
 
@@ -123,7 +123,7 @@ impl NewsFor {
 #[cfg(test)]
 mod tests {
     use cluster::View;
-    use cluster::record::{Machine, Standing};
+    use cluster::record::{MachineRecord, Standing};
     use cluster::state::Change;
     use model::ClusterRole;
 
@@ -150,7 +150,7 @@ mod tests {
         (sender, news)
     }
 
-    fn change(seen: &watch::Sender<Seen>, machine: &Machine, revision: u64) {
+    fn change(seen: &watch::Sender<Seen>, machine: &MachineRecord, revision: u64) {
         seen.send_modify(|seen| {
             let view = seen.view.as_mut().expect("it was read");
             view.take([Change::Put(put(machine, revision))], revision).expect("our own");
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(desired(&mut news).await, (ClusterRole::Node, 2));
         assert_eq!(news.next().await, NOTHING, "once");
-        change(&seen, &Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) }, 3);
+        change(&seen, &MachineRecord { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) }, 3);
         look_at_members(&seen, &[9], 3);
         assert_eq!(desired(&mut news).await, (ClusterRole::Coordinator, 3));
         assert!(matches!(news.next().await, Ok(Word::News(News::Changed { .. }))), "and then of all");
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_coordinator_is_called_a_node_by_a_younger_look_alone() {
         let (seen, mut news) = seen_and_desired(Some(2)).await;
-        let coordinator = Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) };
+        let coordinator = MachineRecord { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) };
         change(&seen, &coordinator, 3);
         look_at_members(&seen, &[9], 3);
         assert!(matches!(news.next().await, Ok(Word::Desired(_))));

@@ -3,8 +3,8 @@
 use ::member::OwnRequest;
 use cluster::key::Key;
 use cluster::request::Request;
-use cluster::txn::Granted;
-use cluster::{Denied, View};
+use cluster::txn::Grant;
+use cluster::{Denial, View};
 use etcd::Progress;
 use etcd::audit::AuditTrimmer;
 use etcd::wire::etcdserverpb::RangeRequest;
@@ -77,7 +77,7 @@ impl Records {
             OwnRequest::Create => {
                 let creation = self.first.creation(clock::unix().as_secs());
                 match self.decide(Request::Create(Box::new(creation))).await {
-                    Err(GrantError::Denied(Denied::ClusterExists)) => Ok(()),
+                    Err(GrantError::Denied(Denial::ClusterExists)) => Ok(()),
                     Err(error) => Err(error),
                     Ok(_) => {
                         tracing::info!("the cluster's first records are written");
@@ -94,7 +94,7 @@ impl Records {
             },
             OwnRequest::Observe { machine, endpoint: at } => {
                 match self.decide(Request::Observe { machine, endpoint: at.clone() }).await {
-                    Ok(Granted::Done) => {
+                    Ok(Grant::Done) => {
                         tracing::info!(%machine, %at, "a machine is heard where it does not say that it is")
                     }
                     Ok(_) => {} // another coordinator was first

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::{OtherMember, RecoveryPlan};
-use cluster::Denied;
+use cluster::Denial;
 use cluster::record::UnixSeconds;
 use cluster::request::{Asks, Request};
 use cluster::state::BadState;
@@ -47,7 +47,7 @@ pub(crate) enum RecoveryRefusal {
     OthersLead(Ipv4Addr),
     /// The records that this machine has deny the recovery.
     #[error("by the records that this machine has: {0}; nothing was done; choose another coordinator")]
-    Denied(Denied),
+    Denied(Denial),
     /// This version does not understand the records that this machine has.
     #[error(
         "this machine does not understand the records that it has ({0}); nothing was done; choose another coordinator"

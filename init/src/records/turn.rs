@@ -72,7 +72,7 @@ impl Turn {
 mod tests {
     use std::time::Duration;
 
-    use cluster::Denied;
+    use cluster::Denial;
     use cluster::key::Key;
     use cluster::record::{self, Release, Standing};
     use cluster::state::{Change, KeyValue};
@@ -88,7 +88,7 @@ mod tests {
     /// The machines 1, 2 and 9 of a cluster.
     fn state() -> State {
         let pair = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: 4 };
-        let records = [pair(Key::Version, record::Changes(1).encode()), pair(Key::Cluster, cluster().encode())];
+        let records = [pair(Key::Version, record::ChangeCount(1).encode()), pair(Key::Cluster, cluster().encode())];
         let machines = [1, 2, 9].map(|n| put(&machine(n, Standing::Member), 4));
         State::read(records.into_iter().chain(machines)).expect("our own")
     }
@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(proposal.txn().compares.len(), 1, "asked of etcd all the same");
             let next = turn.after(&mut asked, proposal, outcome, at);
             if outcome == Outcome::Committed {
-                assert_eq!(next, Next::Answer(Err(Denied::MachineRemoved)));
+                assert_eq!(next, Next::Answer(Err(Denial::MachineRemoved)));
             }
             written
         };

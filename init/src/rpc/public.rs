@@ -162,7 +162,7 @@ impl PublicApi {
         let chain = [certificate, ca_certificate].map(|certificate| CertificateDer::from(certificate.clone())).into();
         let named = NamedIdentity {
             name: machine_tls_name(holder.machine, holder.cluster),
-            identity: pki::Identity { chain, key: &key },
+            identity: pki::TlsIdentity { chain, key: &key },
         };
         self.front.send_replace(self.nameless.front(Some(named), Owners::new(owners))?);
         self.context.facts.update(|now| now.names = Some(Names::of(identity)));
@@ -203,7 +203,7 @@ impl PublicApi {
 impl Nameless {
     /// With `named` to those who know its name.
     fn front(&self, named: Option<NamedIdentity<'_>>, owners: Owners) -> Result<Front, pki::TlsError> {
-        let nameless = pki::Identity { chain: vec![self.certificate.clone()], key: &self.key };
+        let nameless = pki::TlsIdentity { chain: vec![self.certificate.clone()], key: &self.key };
         let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Front { tls: Arc::new(tls), callers: Callers::Any(owners) })
@@ -216,7 +216,7 @@ mod tests {
     use keys::data_key::Holder;
     use keys::identity::SigningKey;
     use model::{ClusterRole, NodeName, Secret};
-    use pki::{Authority, AuthorityKind, Profile, UnixTime};
+    use pki::{Authority, AuthorityKind, CertificateProfile, UnixTime};
     use tonic::Code;
     use tonic::codegen::http::Request;
 
@@ -230,7 +230,7 @@ mod tests {
         let authority = Authority::create(AuthorityKind::Cairn, now).expect("a CA");
         let (machine, cluster) =
             (keys::identity::machine_id(&key.public()), keys::identity::cluster_id(&authority.public().spki()));
-        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Node };
+        let profile = CertificateProfile::Machine { machine, cluster, role: ClusterRole::Node };
         let certificate =
             authority.issue(&profile, &PublicKey::from_ed25519(key.public()), now).expect("a certificate");
         Identity {

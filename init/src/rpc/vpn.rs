@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::vpn_server::VpnServer;
-use api::{Announced, HandedOver, wire};
+use api::{HandedOver, Presence, wire};
 use cluster::peers::News;
-use cluster::record::Machine;
+use cluster::record::MachineRecord;
 use cluster::state::{HandOverError, StateVersion};
-use cluster::{Denied, View, Word};
+use cluster::{Denial, View, Word};
 use keys::identity::{Identity, machine_id};
 use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
 use pki::client_auth::{Who, members};
@@ -78,7 +78,7 @@ fn front(identity: &Identity) -> Result<Front, Error> {
     let key = PrivateKey::ed25519(key.seed())?;
     let authority = CertificateDer::from(ca_certificate.clone());
     let chain = vec![CertificateDer::from(certificate.clone()), authority.clone()];
-    let mut tls = members(pki::Identity { chain, key: &key }, authority, holder.cluster, Arc::new(Clock))?;
+    let mut tls = members(pki::TlsIdentity { chain, key: &key }, authority, holder.cluster, Arc::new(Clock))?;
     tls.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Front { tls: Arc::new(tls), callers: Callers::Members })
 }
@@ -106,7 +106,7 @@ impl Methods for VpnMethods {
     }
 
     fn knows(&self, machine: &MachineId) -> bool {
-        let belongs = |view: &View| view.state().machine(machine).is_some_and(Machine::belongs);
+        let belongs = |view: &View| view.state().machine(machine).is_some_and(MachineRecord::belongs);
         self.records.read(|view, _| belongs(view)).unwrap_or(false)
     }
 
@@ -188,12 +188,12 @@ impl api::vpn_server::Vpn for Vpn {
     ) -> Result<Response<wire::AnnounceResponse>, Status> {
         let machine = member(request.extensions())?;
         let _place = self.underway.begin(machine_id(&machine.0))?;
-        let Announced { release, endpoints, key_generation: generation, epoch } = request.into_inner().try_into()?;
+        let Presence { release, endpoints, key_generation: generation, epoch } = request.into_inner().try_into()?;
         self.records.grant(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
         if let Some(number) = epoch {
             match self.records.grant(cluster::request::Request::AcknowledgeEpoch { machine, number }).await {
                 // It may have seen an older one: of the newest it hears, and says so then.
-                Err(GrantError::Denied(Denied::UnknownEpoch(_))) => {}
+                Err(GrantError::Denied(Denial::UnknownEpoch(_))) => {}
                 granted => drop(granted?),
             }
         }
@@ -388,7 +388,7 @@ mod tests {
         let mut underway: Vec<_> = (0..8).map(|_| vpn.underway.begin(one).expect("eight")).collect();
         assert_eq!((asks(1).await, asks(2).await), (tonic::Code::ResourceExhausted, tonic::Code::PermissionDenied));
         let announced =
-            Announced { release: crate::version::release(), endpoints: vec![], key_generation: 1, epoch: None };
+            Presence { release: crate::version::release(), endpoints: vec![], key_generation: 1, epoch: None };
         let refused = vpn.announce(request(1, &visit, announced.into())).await.expect_err("there are eight");
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         underway.pop();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{BootClass, RootHash};
 use pki::client_auth::{Owners, nameless_certificate, owner_certificate, server_config};
-use pki::{Identity, PrivateKey};
+use pki::{PrivateKey, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -99,7 +99,7 @@ fn certificate(key: &PrivateKey) -> CertificateDer<'static> {
 fn front(owners: &[PrivateKey]) -> Front {
     let owners = Owners::new(owners.iter().map(|owner| owner.public().clone()).collect());
     let key = PrivateKey::generate().expect("a key");
-    let nameless = Identity { chain: vec![nameless_certificate(&key).expect("a certificate")], key: &key };
+    let nameless = TlsIdentity { chain: vec![nameless_certificate(&key).expect("a certificate")], key: &key };
     let mut tls = server_config(nameless, None, owners.clone(), Arc::new(Clock)).expect("they fit");
     tls.alpn_protocols = vec![b"h2".to_vec()];
     Front { tls: Arc::new(tls), callers: Callers::Any(owners) }

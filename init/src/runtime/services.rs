@@ -21,8 +21,8 @@ use model::Chain;
 use probe::Probe;
 use rustix::process::{Pid, Signal};
 use supervise::{
-    Backoff, ChangeError, Effect, Ending, Event, Exit, Fingerprint, Instance, InvalidTree, Name, Readiness, Report,
-    Restart, Spec, Status, StopReason, Tree,
+    Backoff, ChangeError, Effect, Ending, Event, Fingerprint, Instance, InvalidTree, Name, Readiness, Report, Restart,
+    RunExit, Spec, StopReason, Tree, UnitStatus,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -138,7 +138,7 @@ impl fmt::Debug for Unit {
 /// State of one service at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    pub(crate) status: Status,
+    pub(crate) status: UnitStatus,
     /// Process id of the main process, while there is one.
     pub(crate) pid: Option<Pid>,
 }
@@ -573,12 +573,12 @@ async fn watch_process(
     events: mpsc::Sender<Event>,
 ) {
     let exit = match child.exited().await {
-        sys::process::Exit::Code(code) => Exit::Code(code),
-        sys::process::Exit::Signal(signal) => Exit::Signal(signal),
+        sys::process::Exit::Code(code) => RunExit::Code(code),
+        sys::process::Exit::Signal(signal) => RunExit::Signal(signal),
     };
     let _tree_ended = events.send(Event::Exited { instance: instance.clone(), exit }).await;
     child.gone().await;
-    if let Some((files, escalation)) = files.filter(|_| exit != Exit::Code(0))
+    if let Some((files, escalation)) = files.filter(|_| exit != RunExit::Code(0))
         && let Err(error) = tasks::blocking(move || durable::read_all(files)).await
     {
         tell_damage(&error, &instance, &escalation);
@@ -612,13 +612,13 @@ async fn watch_task(
         _told = aborted => None,
     };
     let exit = match ended {
-        Some(Ok(Ok(()))) | None => Exit::Code(0),
+        Some(Ok(Ok(()))) | None => RunExit::Code(0),
         Some(Ok(Err(error))) => {
             tracing::warn!(task = instance.service.as_str(), error = %Chain(&*error), "task failed");
             tell_damage(&*error, &instance, &escalation);
-            Exit::Code(1)
+            RunExit::Code(1)
         }
-        Some(Err(_panicked)) => Exit::Panicked,
+        Some(Err(_panicked)) => RunExit::Panicked,
     };
     drop(work);
     let _tree_ended = events.send(Event::Exited { instance: instance.clone(), exit }).await;
@@ -638,13 +638,13 @@ fn tell(report: &Report) {
         Report::Failed { instance, ending, failures, retry } => {
             let service = instance.service.as_str();
             match ending {
-                Ending::Exit(Exit::Code(code)) => {
+                Ending::Exit(RunExit::Code(code)) => {
                     tracing::warn!(service, code, failures, retry = ?retry, "service ended")
                 }
-                Ending::Exit(Exit::Signal(signal)) => {
+                Ending::Exit(RunExit::Signal(signal)) => {
                     tracing::warn!(service, signal, failures, retry = ?retry, "service was killed");
                 }
-                Ending::Exit(Exit::Panicked) => tracing::error!(service, failures, retry = ?retry, "task panicked"),
+                Ending::Exit(RunExit::Panicked) => tracing::error!(service, failures, retry = ?retry, "task panicked"),
                 Ending::SpawnFailed(errno) => {
                     tracing::warn!(service, errno, failures, retry = ?retry, "service did not start")
                 }

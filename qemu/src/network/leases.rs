@@ -42,7 +42,7 @@ impl Leases {
         let reply = self.server.handle(datagram.payload, self.epoch + now);
         Some(reply.and_then(|reply| {
             let bytes = frame::build(&Datagram {
-                source_mac: dhcp::Mac(self.mac.0),
+                source_mac: dhcp::HardwareAddress(self.mac.0),
                 destination_mac: reply.mac,
                 source: SocketAddrV4::new(self.address, dhcp::SERVER_PORT),
                 destination: SocketAddrV4::new(reply.destination, dhcp::CLIENT_PORT),
@@ -55,7 +55,7 @@ impl Leases {
 
     /// From now on this address is for that card alone.
     pub(super) fn reserve(&mut self, mac: Mac, address: Ipv4Addr, held: LeaseState, now: Duration) {
-        self.server.reserve(address, dhcp::Mac(mac.0));
+        self.server.reserve(address, dhcp::HardwareAddress(mac.0));
         match held {
             LeaseState::NotYet => {}
             LeaseState::FromBefore => self.remember(mac, address, now),
@@ -64,7 +64,7 @@ impl Leases {
 
     /// The card has this address of an earlier network, and a whole lease from now on: no less than it knows of.
     pub(super) fn remember(&mut self, mac: Mac, address: Ipv4Addr, now: Duration) {
-        self.server.remember(address, dhcp::Mac(mac.0), self.epoch + now);
+        self.server.remember(address, dhcp::HardwareAddress(mac.0), self.epoch + now);
     }
 
     /// The address that the card `mac` holds, or has been offered.
@@ -100,8 +100,8 @@ mod tests {
 
     fn broadcast(port: u16, payload: &[u8]) -> Vec<u8> {
         frame::build(&Datagram {
-            source_mac: dhcp::Mac(CARD.0),
-            destination_mac: dhcp::Mac::BROADCAST,
+            source_mac: dhcp::HardwareAddress(CARD.0),
+            destination_mac: dhcp::HardwareAddress::BROADCAST,
             source: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, dhcp::CLIENT_PORT),
             destination: SocketAddrV4::new(Ipv4Addr::BROADCAST, port),
             payload,
@@ -112,12 +112,12 @@ mod tests {
     #[test]
     fn a_card_gets_its_lease_and_loses_it_when_it_ends() {
         let mut leases = leases();
-        let discover = DhcpMessage::new(MessageType::Discover, 7, dhcp::Mac(CARD.0));
+        let discover = DhcpMessage::new(MessageType::Discover, 7, dhcp::HardwareAddress(CARD.0));
         let offer = leases.handle(&broadcast(dhcp::SERVER_PORT, &discover.emit()), Duration::ZERO).unwrap().unwrap();
         let offer = DhcpMessage::parse(frame::parse(offer.bytes()).unwrap().payload).unwrap();
         assert_eq!((offer.message_type, offer.yiaddr), (MessageType::Offer, FIRST));
 
-        let mut request = DhcpMessage::new(MessageType::Request, 7, dhcp::Mac(CARD.0));
+        let mut request = DhcpMessage::new(MessageType::Request, 7, dhcp::HardwareAddress(CARD.0));
         (request.requested_ip, request.server_id) = (Some(FIRST), Some(SERVER));
         let ack = leases.handle(&broadcast(dhcp::SERVER_PORT, &request.emit()), Duration::ZERO).unwrap().unwrap();
         assert_eq!(ack.source(), Mac::numbered(1));
@@ -127,7 +127,7 @@ mod tests {
 
         // Any word to the server makes it look at its clock.
         assert_eq!(leases.handle(&broadcast(dhcp::SERVER_PORT, b"garbage"), Duration::from_secs(11)), Some(None));
-        let late = DhcpMessage::new(MessageType::Inform, 8, dhcp::Mac([2; 6]));
+        let late = DhcpMessage::new(MessageType::Inform, 8, dhcp::HardwareAddress([2; 6]));
         assert_eq!(leases.handle(&broadcast(dhcp::SERVER_PORT, &late.emit()), Duration::from_secs(11)), Some(None));
         assert_eq!(leases.of(CARD), None);
     }

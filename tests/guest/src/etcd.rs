@@ -12,7 +12,7 @@ use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, Req
 use etcd::{KvClient, WatchAnswer, WatchClient};
 use hyper_util::rt::TokioIo;
 use model::{Chain, MachineId, NodeName};
-use pki::{Authority, AuthorityKind, Identity, Profile, UnixTime};
+use pki::{Authority, AuthorityKind, CertificateProfile, TlsIdentity, UnixTime};
 use rustls::pki_types::ServerName;
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::net::TcpStream;
@@ -43,10 +43,12 @@ async fn ask_as_others() -> Result<(), Failed> {
     let authority = Authority::load(AuthorityKind::Etcd, &file("crt")?, &file("key")?)?;
     let node = NodeName::chosen("root")?;
     let machine = MachineId([0; 16]);
-    let member = Profile::EtcdPeer { machine, node: &node, vpn: Ipv4Addr::LOCALHOST };
-    for (who, profile) in
-        [("apiserver", Some(Profile::EtcdApiserverClient { machine })), ("member", Some(member)), ("nobody", None)]
-    {
+    let member = CertificateProfile::EtcdPeer { machine, node: &node, vpn: Ipv4Addr::LOCALHOST };
+    for (who, profile) in [
+        ("apiserver", Some(CertificateProfile::EtcdApiserverClient { machine })),
+        ("member", Some(member)),
+        ("nobody", None),
+    ] {
         let link = link(&authority, profile)?;
         for (what, outcome) in [
             ("read /registry/", read(&link, "/registry/").await),
@@ -67,7 +69,7 @@ async fn ask_as_others() -> Result<(), Failed> {
 /// reads the list anew each time.
 async fn ask_with_a_revoked_one(authority: &Authority) -> Result<(), Failed> {
     let ask = |machine| {
-        let link = link(authority, Some(Profile::EtcdApiserverClient { machine }));
+        let link = link(authority, Some(CertificateProfile::EtcdApiserverClient { machine }));
         async move { Ok::<_, Failed>(read(&link?, "/registry/").await) }
     };
     let (listed, other) = (MachineId([1; 16]), MachineId([2; 16]));
@@ -84,9 +86,9 @@ fn tell(who: &str, what: &str, outcome: Result<(), Status>) {
 }
 
 /// A connection to this machine's etcd, made when it is asked, by a certificate that the machine's own authority gives.
-fn link(authority: &Authority, profile: Option<Profile<'_>>) -> Result<Channel, Failed> {
+fn link(authority: &Authority, profile: Option<CertificateProfile<'_>>) -> Result<Channel, Failed> {
     let issued = profile.map(|profile| authority.issue_with_key(&profile, UnixTime::now())).transpose()?;
-    let identity = issued.as_ref().map(|it| Identity { chain: vec![it.certificate.clone()], key: &it.key });
+    let identity = issued.as_ref().map(|it| TlsIdentity { chain: vec![it.certificate.clone()], key: &it.key });
     let authority = authority.certificate().clone();
     let mut config = pki::server_auth::under_authority(authority, identity, Arc::new(DefaultTimeProvider))?;
     config.alpn_protocols = vec![b"h2".to_vec()];

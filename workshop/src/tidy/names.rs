@@ -18,7 +18,7 @@ const PARTICIPLES: &[(&str, &str)] = &[
     ("Ending", "a noun: how a run of a service ended"),
     ("Halted", "proves that nothing but the next boot leads on"),
     ("Mapping", "a noun of the device mapper"),
-    ("Need", "a noun: what a service or a case cannot do without"),
+    ("Need", "a noun: what a service cannot do without"),
     ("Paused", "proves that a machine's processors stand still"),
     ("Seed", "a noun: what randomness grows from"),
     ("Settled", "proves that the boot has made a member, whose data is open"),

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use api::{EtcdMember, Listed, ListedMachine, UnixMillis};
+use api::{EtcdMember, ListPage, ListedMachine, UnixMillis};
 use cluster::record::Generations;
 use model::ClusterRole;
 use serde::Serialize;
@@ -167,7 +167,7 @@ fn known_table(machines: &[KnownMachine]) -> Table<4> {
     table
 }
 
-fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
+fn table(listed: &ListPage<ListedMachine>, now: UnixMillis) -> Table<8> {
     let mut table =
         Table::new(["NAME", "ROLE", "KUBERNETES", "STATE", "VERSION", "VPN ADDRESS", "ADDRESSES", "LAST SEEN"]);
     for machine in &listed.rows {
@@ -249,7 +249,7 @@ mod tests {
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
         let mut text = Vec::new();
-        table(&Listed { old_since: None, rows: rows.clone() }, UnixMillis(4000)).print(&mut text).unwrap();
+        table(&ListPage { old_since: None, rows: rows.clone() }, UnixMillis(4000)).print(&mut text).unwrap();
         let expected = "\
 NAME  ROLE         KUBERNETES            STATE     VERSION  VPN ADDRESS  ADDRESSES               LAST SEEN
 m1    coordinator  control-plane,worker  Member    0.1.0    10.118.0.1   192.0.2.1 198.51.100.1  3s ago

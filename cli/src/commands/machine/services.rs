@@ -78,7 +78,7 @@ fn table(services: &[Service], now: UnixMillis) -> Table<7> {
 
 #[cfg(test)]
 mod tests {
-    use api::{Exit, ServiceState};
+    use api::{ServiceExit, ServiceState};
 
     use super::*;
 
@@ -93,7 +93,7 @@ mod tests {
             memory: pid.map(|_| 25 << 20),
             last_exit,
         };
-        let services = [service("etcd", Some(42), Some(Exit::Signal(9))), service("mesh", None, None)];
+        let services = [service("etcd", Some(42), Some(ServiceExit::Signal(9))), service("mesh", None, None)];
         let mut text = Vec::new();
         table(&services, UnixMillis(62_000)).print(&mut text).unwrap();
         let expected = "\

@@ -10,7 +10,7 @@ use crate::machine::fake::{self, Fake};
 async fn owned() -> (tempfile::TempDir, Context, Fake) {
     let (root, context, coordinator) = home::with_a_coordinator().await;
     let OwnerKeys { key, recovery } = own(&context);
-    let owner = record::Owner { key, recovery };
+    let owner = record::OwnerRecord { key, recovery };
     coordinator.owners.lock().unwrap().push(ListedOwner { owner, recovers: true });
     let row = ListedMachine {
         id: coordinator.machine,
@@ -27,7 +27,7 @@ fn own(context: &Context) -> OwnerKeys {
 
 /// Keys of somebody else, from `seed`.
 fn other(seed: u8) -> OwnerKeys {
-    let record::Owner { key, recovery } = fake::owner(seed).owner;
+    let record::OwnerRecord { key, recovery } = fake::owner(seed).owner;
     OwnerKeys { key, recovery }
 }
 
@@ -123,7 +123,7 @@ async fn nobody_is_removed_by_mistake() {
     let nobody = if three.starts_with("0000") { "1111" } else { "0000" };
     assert_eq!(refused(nobody, false, true).await.0, Code::NotFound);
     coordinator.owners.lock().unwrap().push(ListedOwner {
-        owner: record::Owner { key: OwnerPubKey([other(3).key.0[0]; 32]), ..fake::owner(3).owner },
+        owner: record::OwnerRecord { key: OwnerPubKey([other(3).key.0[0]; 32]), ..fake::owner(3).owner },
         recovers: false,
     });
     // Four digits that two keys begin with.

@@ -7,11 +7,11 @@ use keys::identity::machine_id;
 use model::{ClusterRole, DiskUuid, Level, MachineId, MachinePubKey, OwnerPubKey};
 
 use super::{Ground, cold_start, roles};
-use crate::denied::Denied;
+use crate::denial::Denial;
 use crate::key::{AuditId, Key};
-use crate::record::{AuditLine, Endpoints, Generations, Machine, Release, Standing, Times, is_below};
-use crate::request::Leaving;
-use crate::txn::{Granted, Txn};
+use crate::record::{AuditLine, Endpoints, Generations, MachineRecord, Release, Standing, Times, is_below};
+use crate::request::Removal;
+use crate::txn::{Grant, Txn};
 
 /// Most observed endpoints of a machine: each coordinator may hear it at another place, and nowhere do more of them vote.
 const MOST_OBSERVED: usize = 5;
@@ -21,14 +21,14 @@ pub(super) fn announce(
     machine: &MachinePubKey,
     (release, endpoints): (Release, &[Endpoint]),
     generation: u32,
-) -> Result<Txn, Denied> {
+) -> Result<Txn, Denial> {
     let known = ground.belonging(&machine_id(&machine.0))?;
     Endpoint::judge_of_machine(endpoints)?;
     let (standing, member) = match known.standing {
         Standing::Admitted => (Standing::Member, Some(ground.now)),
         Standing::Member | Standing::Draining | Standing::Removed => (known.standing, known.times.member),
     };
-    let told = Machine {
+    let told = MachineRecord {
         standing,
         release,
         times: Times { member, ..known.times },
@@ -42,7 +42,7 @@ pub(super) fn announce(
         ..known.clone()
     };
     if told == *known {
-        return Ok(ground.unchanged(Granted::Already));
+        return Ok(ground.unchanged(Grant::Already));
     }
     let rotated = told.generations != known.generations;
     let mut draft = ground.change_by(if rotated { "key rotated" } else { "announced" }, known.id());
@@ -52,22 +52,22 @@ pub(super) fn announce(
     if rotated && holds() && !ground.state.members().voters.is_empty() {
         cold_start::begin_with(ground, &mut draft)?;
     }
-    Ok(draft.grants(Granted::Done))
+    Ok(draft.grants(Grant::Done))
 }
 
 /// Notes where coordinators hear a machine, the newest first: each may hear it at another place.
-pub(super) fn observe(ground: &Ground<'_>, id: &MachineId, endpoint: &Endpoint) -> Result<Txn, Denied> {
+pub(super) fn observe(ground: &Ground<'_>, id: &MachineId, endpoint: &Endpoint) -> Result<Txn, Denial> {
     let known = ground.belonging(id)?;
     Endpoint::judge_of_machine(std::slice::from_ref(endpoint))?;
     let Endpoints { reported, observed } = &known.endpoints;
     if reported.contains(endpoint) || observed.contains(endpoint) {
-        return Ok(ground.unchanged(Granted::Already));
+        return Ok(ground.unchanged(Grant::Already));
     }
     let observed = iter::once(endpoint).chain(observed).take(MOST_OBSERVED).cloned().collect();
     let endpoints = Endpoints { observed, reported: reported.clone() };
     let mut draft = ground.change_by("heard elsewhere", *id);
-    draft.machine(&Machine { endpoints, ..known.clone() });
-    Ok(draft.grants(Granted::Done))
+    draft.machine(&MachineRecord { endpoints, ..known.clone() });
+    Ok(draft.grants(Grant::Done))
 }
 
 /// Proves that the record is still this one, and writes a line: the version stays, or every reboot would change it.
@@ -77,74 +77,74 @@ pub(super) fn release_key(
     disk: DiskUuid,
     generation: u32,
     level: Level,
-) -> Result<Txn, Denied> {
+) -> Result<Txn, Denial> {
     let known = ground.belonging(&machine_id(&machine.0))?;
     if known.disk != disk {
-        return Err(Denied::OtherDisk);
+        return Err(Denial::OtherDisk);
     }
     if !known.generations.include(generation) {
-        return Err(Denied::UnknownGeneration(generation));
+        return Err(Denial::UnknownGeneration(generation));
     }
     let least = ground.cluster.policy.level;
     if is_below(level, least) {
-        return Err(Denied::LevelTooLow { found: level, least });
+        return Err(Denial::LevelTooLow { found: level, least });
     }
     let id = known.id();
     let line = AuditId::Released { machine: id, seconds: ground.now.0 };
     let next = known.generations.behind(generation);
-    let mut txn = ground.unchanged(Granted::ClusterKey { machine: id, disk, generation, next });
+    let mut txn = ground.unchanged(Grant::ClusterKey { machine: id, disk, generation, next });
     let text = AuditLine { what: "key released".to_owned(), whom: id.to_string(), owner: None, time: ground.now };
     txn.puts.push((Key::Audit(line), text.encode()));
     Ok(txn)
 }
 
-pub(super) fn rotate_key(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
+pub(super) fn rotate_key(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denial> {
     let known = ground.member(id)?;
     if known.level == Level::Insecure {
-        return Err(Denied::NothingLocked);
+        return Err(Denial::NothingLocked);
     }
     let generations = match known.generations {
-        Generations::Rotating(_) => return Ok(ground.unchanged(Granted::Already)),
-        Generations::One(u32::MAX) => return Err(Denied::GenerationsExhausted),
+        Generations::Rotating(_) => return Ok(ground.unchanged(Grant::Already)),
+        Generations::One(u32::MAX) => return Err(Denial::GenerationsExhausted),
         Generations::One(one) => Generations::Rotating(one),
     };
     let mut draft = ground.change("key rotation begun", id, Some(by));
-    draft.machine(&Machine { generations, ..known.clone() });
-    Ok(draft.grants(Granted::Done))
+    draft.machine(&MachineRecord { generations, ..known.clone() });
+    Ok(draft.grants(Grant::Done))
 }
 
-pub(super) fn drain(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
+pub(super) fn drain(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denial> {
     let known = ground.belonging(id)?;
     match known.standing {
-        Standing::Admitted => Err(Denied::NotMember),
-        Standing::Draining => Ok(ground.unchanged(Granted::Already)),
+        Standing::Admitted => Err(Denial::NotMember),
+        Standing::Draining => Ok(ground.unchanged(Grant::Already)),
         Standing::Member | Standing::Removed => {
             let mut draft = ground.change("draining", id, Some(by));
-            draft.machine(&Machine { standing: Standing::Draining, ..known.clone() });
-            Ok(draft.grants(Granted::Done))
+            draft.machine(&MachineRecord { standing: Standing::Draining, ..known.clone() });
+            Ok(draft.grants(Grant::Done))
         }
     }
 }
 
 /// Removes a machine: its address and its pods are free from here on; its disk and its VPN key stay known for good.
-pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leaving: Leaving) -> Result<Txn, Denied> {
+pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leaving: Removal) -> Result<Txn, Denial> {
     let known = ground.machine(id)?;
     match (known.standing, leaving) {
-        (Standing::Removed, _) => return Ok(ground.unchanged(Granted::Already)),
-        (Standing::Member, Leaving::Drained) => return Err(Denied::NotDrained),
-        (Standing::Draining, Leaving::Drained) if known.role == ClusterRole::Coordinator => {
-            return Err(Denied::StillCoordinator);
+        (Standing::Removed, _) => return Ok(ground.unchanged(Grant::Already)),
+        (Standing::Member, Removal::Drained) => return Err(Denial::NotDrained),
+        (Standing::Draining, Removal::Drained) if known.role == ClusterRole::Coordinator => {
+            return Err(Denial::StillCoordinator);
         }
-        (Standing::Draining, Leaving::Drained) if ground.state.members().has(id) => return Err(Denied::StillLeaving),
-        (Standing::Admitted | Standing::Draining, _) | (Standing::Member, Leaving::Lost) => {}
+        (Standing::Draining, Removal::Drained) if ground.state.members().has(id) => return Err(Denial::StillLeaving),
+        (Standing::Admitted | Standing::Draining, _) | (Standing::Member, Removal::Lost) => {}
     }
     roles::may_go(ground, known)?;
     let times = Times { removed: Some(ground.now), ..known.times };
     let mut draft = ground.change("removed", id, Some(by));
-    draft.machine(&Machine { standing: Standing::Removed, times, awaits_approval: false, ..known.clone() });
+    draft.machine(&MachineRecord { standing: Standing::Removed, times, awaits_approval: false, ..known.clone() });
     draft.delete(Key::Address(known.vpn_ip));
     if let Some(pods) = known.pods {
         draft.delete(Key::Pods(pods));
     }
-    Ok(draft.grants(Granted::Done))
+    Ok(draft.grants(Grant::Done))
 }

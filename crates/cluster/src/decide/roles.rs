@@ -4,17 +4,17 @@ use model::{ClusterRole, KubernetesRole, MachineId, OwnerPubKey};
 
 use super::redeem::next_pods;
 use super::{Draft, Ground};
-use crate::denied::Denied;
+use crate::denial::Denial;
 use crate::key::Key;
 use crate::members::{Learner, MOST_COORDINATORS};
-use crate::record::{Cluster, HolderRecord, Machine, Standing};
+use crate::record::{Cluster, HolderRecord, MachineRecord, Standing};
 use crate::role::AnyRole;
-use crate::txn::{Granted, Txn};
+use crate::txn::{Grant, Txn};
 
-pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denied> {
+pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denial> {
     let known = ground.member(id)?;
     if has(known, role) {
-        return Ok(ground.unchanged(Granted::Already));
+        return Ok(ground.unchanged(Grant::Already));
     }
     let mut machine = known.clone();
     let mut draft = ground.change("role added", &format_args!("{id} {role}"), Some(by));
@@ -22,16 +22,16 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
         AnyRole::Coordinator => {
             // One that steps down comes back as a new member of etcd, so the old one has to be gone.
             if ground.state.members().has(id) {
-                return Err(Denied::StillLeaving);
+                return Err(Denial::StillLeaving);
             }
             if coordinators(ground).count() >= MOST_COORDINATORS {
-                return Err(Denied::CoordinatorsExhausted);
+                return Err(Denial::CoordinatorsExhausted);
             }
             machine = machine.made_coordinator(ground.now);
         }
         AnyRole::Kubernetes(KubernetesRole::ControlPlane) => {
             if known.role != ClusterRole::Coordinator {
-                return Err(Denied::ControlPlaneOnNode);
+                return Err(Denial::ControlPlaneOnNode);
             }
             machine.kubernetes.insert(KubernetesRole::ControlPlane);
         }
@@ -41,10 +41,10 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
         }
     }
     draft.machine(&machine);
-    Ok(draft.grants(Granted::Done))
+    Ok(draft.grants(Grant::Done))
 }
 
-fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<model::Ipv4Prefix, Denied> {
+fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<model::Ipv4Prefix, Denial> {
     let (pods, next_pods) = next_pods(ground.state, ground.cluster)?;
     draft.create(Key::Pods(pods), HolderRecord(*id).encode());
     draft.put(Key::Cluster, Cluster { next_pods, ..ground.cluster.clone() }.encode());
@@ -52,18 +52,18 @@ fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<m
 }
 
 /// From a machine that is leaving, too: that is how it leaves.
-pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denied> {
+pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denial> {
     let known = ground.belonging(id)?;
     let is_declined = known.awaits_approval && role == AnyRole::Coordinator;
     if !has(known, role) && !is_declined {
-        return Ok(ground.unchanged(Granted::Already));
+        return Ok(ground.unchanged(Grant::Already));
     }
-    let mut machine = Machine { awaits_approval: known.awaits_approval && !is_declined, ..known.clone() };
+    let mut machine = MachineRecord { awaits_approval: known.awaits_approval && !is_declined, ..known.clone() };
     let mut draft = ground.change("role removed", &format_args!("{id} {role}"), Some(by));
     match role {
         AnyRole::Coordinator => {
             if known.kubernetes.contains(&KubernetesRole::ControlPlane) {
-                return Err(Denied::StillControlPlane);
+                return Err(Denial::StillControlPlane);
             }
             may_go(ground, known)?;
             machine.role = ClusterRole::Node;
@@ -79,15 +79,15 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
         }
     }
     draft.machine(&machine);
-    Ok(draft.grants(Granted::Done))
+    Ok(draft.grants(Grant::Done))
 }
 
 /// The others are nodes from now on, however they are: an etcd that one of them still runs is none of the cluster's any more.
 /// This one coordinates, also where that role was taken away before its etcd had left: nobody else has the records.
-pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
+pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denial> {
     let known = ground.belonging(id)?;
     if known.standing == Standing::Admitted {
-        return Err(Denied::NotMember);
+        return Err(Denial::NotMember);
     }
     let mut draft = ground.change("cluster recovered", id, Some(by));
     if !known.coordinates() {
@@ -101,34 +101,34 @@ pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> R
     }
     let recoveries = ground.cluster.recoveries + 1;
     draft.put(Key::Cluster, Cluster { recoveries, ..ground.cluster.clone() }.encode());
-    Ok(draft.grants(Granted::Done))
+    Ok(draft.grants(Grant::Done))
 }
 
 /// Whether the cluster can do without this one as a coordinator.
-pub(super) fn may_go(ground: &Ground<'_>, machine: &Machine) -> Result<(), Denied> {
+pub(super) fn may_go(ground: &Ground<'_>, machine: &MachineRecord) -> Result<(), Denial> {
     let id = machine.id();
     let members = ground.state.members();
     if !coordinators(ground).any(|other| other.id() != id) {
-        return Err(Denied::LastCoordinator);
+        return Err(Denial::LastCoordinator);
     }
     if !members.voters.contains_key(&id) {
         return Ok(()); // a node, a learner, or nobody yet: no vote is lost
     }
     // Who is to leave as well does not stay.
-    let stays = |other: &&Machine| other.id() != id && members.voters.contains_key(&other.id());
+    let stays = |other: &&MachineRecord| other.id() != id && members.voters.contains_key(&other.id());
     if !coordinators(ground).any(|other| stays(&other)) {
-        let ready = |other: &Machine| members.learners.get(&other.id()) == Some(&Learner::Ready);
-        return if coordinators(ground).any(ready) { Ok(()) } else { Err(Denied::SuccessorBehind) };
+        let ready = |other: &MachineRecord| members.learners.get(&other.id()) == Some(&Learner::Ready);
+        return if coordinators(ground).any(ready) { Ok(()) } else { Err(Denial::SuccessorBehind) };
     }
-    if members.survives_without(&id) { Ok(()) } else { Err(Denied::WouldLoseQuorum) }
+    if members.survives_without(&id) { Ok(()) } else { Err(Denial::WouldLoseQuorum) }
 }
 
 /// Machines that are to run etcd.
-fn coordinators<'a>(ground: &Ground<'a>) -> impl Iterator<Item = &'a Machine> {
+fn coordinators<'a>(ground: &Ground<'a>) -> impl Iterator<Item = &'a MachineRecord> {
     ground.state.machines().map(|(_, machine)| machine).filter(|machine| machine.coordinates())
 }
 
-fn has(machine: &Machine, role: AnyRole) -> bool {
+fn has(machine: &MachineRecord, role: AnyRole) -> bool {
     match role {
         AnyRole::Coordinator => machine.role == ClusterRole::Coordinator,
         AnyRole::Kubernetes(role) => machine.kubernetes.contains(&role),

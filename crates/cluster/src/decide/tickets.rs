@@ -4,39 +4,39 @@ use keys::ticket::ticket_id;
 use model::{KubernetesRole, OwnerPubKey, TicketId};
 
 use super::Ground;
-use crate::denied::{Denied, MOST_USES};
+use crate::denial::{Denial, MOST_USES};
 use crate::key::Key;
-use crate::record::{Revoked, TicketRecord};
+use crate::record::{Revocation, TicketRecord};
 use crate::request::Offer;
 use crate::role;
-use crate::txn::{Granted, Txn};
+use crate::txn::{Grant, Txn};
 
-pub(super) fn issue(ground: &Ground<'_>, by: OwnerPubKey, offer: &Offer) -> Result<Txn, Denied> {
+pub(super) fn issue(ground: &Ground<'_>, by: OwnerPubKey, offer: &Offer) -> Result<Txn, Denial> {
     let id = ticket_id(&offer.key);
     if let Some(known) = ground.state.ticket(&id) {
         return if is_offered(known, offer) {
-            Ok(ground.unchanged(Granted::Ticket(id)))
+            Ok(ground.unchanged(Grant::Ticket(id)))
         } else {
-            Err(Denied::TicketDiffers)
+            Err(Denial::TicketDiffers)
         };
     }
     if !(1..=MOST_USES).contains(&offer.uses) {
-        return Err(Denied::TicketUses(offer.uses));
+        return Err(Denial::TicketUses(offer.uses));
     }
     if offer.not_after <= ground.now {
-        return Err(Denied::TicketNeverHolds);
+        return Err(Denial::TicketNeverHolds);
     }
     if offer.uses > 1 && (offer.machine.is_some() || offer.node_name.is_some()) {
-        return Err(Denied::TicketForOne);
+        return Err(Denial::TicketForOne);
     }
     if !role::fits(offer.role, &offer.kubernetes) {
-        return Err(Denied::ControlPlaneOnNode);
+        return Err(Denial::ControlPlaneOnNode);
     }
     if offer.machine.is_none() && offer.kubernetes.contains(&KubernetesRole::ControlPlane) {
-        return Err(Denied::ControlPlaneUnnamed);
+        return Err(Denial::ControlPlaneUnnamed);
     }
     if let Some(name) = offer.node_name.as_ref().filter(|name| ground.state.named(name).is_some()) {
-        return Err(Denied::NameTaken(name.clone()));
+        return Err(Denial::NameTaken(name.clone()));
     }
     let record = TicketRecord {
         key: offer.key,
@@ -49,11 +49,11 @@ pub(super) fn issue(ground: &Ground<'_>, by: OwnerPubKey, offer: &Offer) -> Resu
         node_name: offer.node_name.clone(),
         issued_by: by,
         issued_at: ground.now,
-        revoked: Revoked::No,
+        revoked: Revocation::No,
     };
     let mut draft = ground.change("ticket issued", &id, Some(by));
     draft.create(Key::Ticket(id), record.encode());
-    Ok(draft.grants(Granted::Ticket(id)))
+    Ok(draft.grants(Grant::Ticket(id)))
 }
 
 fn is_offered(record: &TicketRecord, offer: &Offer) -> bool {
@@ -62,15 +62,15 @@ fn is_offered(record: &TicketRecord, offer: &Offer) -> bool {
         && (&record.kubernetes, &record.machine, &record.node_name) == (kubernetes, machine, node_name)
 }
 
-pub(super) fn revoke(ground: &Ground<'_>, by: OwnerPubKey, id: &TicketId) -> Result<Txn, Denied> {
-    let record = ground.state.ticket(id).ok_or(Denied::UnknownTicket)?;
+pub(super) fn revoke(ground: &Ground<'_>, by: OwnerPubKey, id: &TicketId) -> Result<Txn, Denial> {
+    let record = ground.state.ticket(id).ok_or(Denial::UnknownTicket)?;
     match record.revoked {
-        Revoked::At(_) => Ok(ground.unchanged(Granted::Already)),
-        Revoked::No => {
+        Revocation::At(_) => Ok(ground.unchanged(Grant::Already)),
+        Revocation::No => {
             let mut draft = ground.change("ticket revoked", id, Some(by));
-            let record = TicketRecord { revoked: Revoked::At(ground.now), ..record.clone() };
+            let record = TicketRecord { revoked: Revocation::At(ground.now), ..record.clone() };
             draft.put(Key::Ticket(*id), record.encode());
-            Ok(draft.grants(Granted::Done))
+            Ok(draft.grants(Grant::Done))
         }
     }
 }

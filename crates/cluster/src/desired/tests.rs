@@ -17,9 +17,9 @@ fn name(text: &str) -> NodeName {
     NodeName::chosen(text).expect("a name")
 }
 
-fn holding(number: u32) -> Holding {
+fn holding(number: u32) -> ShareOrder {
     let holders = [1, 2, 3].map(|n| MachineId([n; 16])).into();
-    Holding {
+    ShareOrder {
         epoch: Epoch::new(number, holders).expect("an epoch"),
         stands: Some(4),
         disk: DiskUuid(Uuid([7; 16])),
@@ -30,7 +30,7 @@ fn holding(number: u32) -> Holding {
 fn good() -> Desired {
     let coordinator = |n: u8| {
         let (name, vpn_ip) = (name(&format!("m{n}")), Ipv4Addr::new(10, 118, 0, n));
-        (MachineId([n; 16]), Coordinator { name, vpn_ip, votes: n == 1, control_plane: n == 2 })
+        (MachineId([n; 16]), KnownCoordinator { name, vpn_ip, votes: n == 1, control_plane: n == 2 })
     };
     let (role, kubernetes) = (ClusterRole::Coordinator, [KubernetesRole::ControlPlane].into());
     let members = [1, 2].map(|n| (name(&format!("m{n}")), Ipv4Addr::new(10, 118, 0, n))).to_vec();
@@ -42,7 +42,7 @@ fn good() -> Desired {
         prefixes: Prefixes::of(VPN_PREFIX),
         coordinators: [1, 2].map(coordinator).into(),
         etcd: EtcdPart::Learner { members },
-        shares: Shares { stands: Some(holding(4)), next: Some(holding(5)) },
+        shares: DesiredShares { stands: Some(holding(4)), next: Some(holding(5)) },
         owners: fixture::cluster().owners,
         level: Level::Authenticated,
         cold_start: ColdStart::Manual,
@@ -125,7 +125,7 @@ fn a_cluster_may_keep_another_prefix_for_pods() {
 /// Proves: S5
 #[test]
 fn a_desired_state_reads_as_it_was_written_and_has_its_bytes() {
-    let first = Desired { at: None, etcd: EtcdPart::Voter, shares: Shares::default(), ..good() };
+    let first = Desired { at: None, etcd: EtcdPart::Voter, shares: DesiredShares::default(), ..good() };
     for desired in [good(), good().as_node(), worker([10, 244, 127, 0]), first] {
         assert_eq!(Desired::decode(&desired.encode()), Ok(desired));
     }
@@ -152,17 +152,17 @@ fn the_largest_desired_state_fits() {
     let long = |n: u8| name(&format!("{}{n}", "m".repeat(62)));
     let coordinator = |n: u8| {
         let (name, vpn_ip) = (long(n), Ipv4Addr::new(255, 255, 255, n));
-        (MachineId([0xf0 + n; 16]), Coordinator { name, vpn_ip, votes: true, control_plane: true })
+        (MachineId([0xf0 + n; 16]), KnownCoordinator { name, vpn_ip, votes: true, control_plane: true })
     };
     let holders = (0..7).map(|n| MachineId([0xf0 + n; 16])).collect();
     let epoch = Epoch::new(u32::MAX, holders).expect("an epoch");
-    let share = Holding { epoch, stands: Some(u32::MAX), generations: Generations::One(u32::MAX), ..holding(1) };
+    let share = ShareOrder { epoch, stands: Some(u32::MAX), generations: Generations::One(u32::MAX), ..holding(1) };
     let most = Desired {
         at: Some(StateVersion { recoveries: u64::MAX, revision: u64::MAX }),
         look: Some(Look { revision: u64::MAX, applied: u64::MAX }),
         coordinators: (0..7).map(coordinator).collect(),
         etcd: EtcdPart::Learner { members: (0..9).map(|n| (long(n), Ipv4Addr::BROADCAST)).collect() },
-        shares: Shares { stands: Some(share.clone()), next: Some(share) },
+        shares: DesiredShares { stands: Some(share.clone()), next: Some(share) },
         owners: (0..16).map(|n| fixture::owner(model::OwnerPubKey([n; 32]))).collect(),
         ..good()
     };
@@ -193,7 +193,7 @@ fn an_older_look_says_nothing_else_of_the_part_in_etcd() {
     assert!(older(voter.clone().as_node()).looked_before(&voter));
     assert!(older(Desired { at: at(1), ..good() }).looked_before(&Desired { at: at(1), ..voter.clone() }));
     assert!(!older(Desired { at: at(2), ..good() }).looked_before(&voter), "a recovery begins another log");
-    assert!(!older(Desired { shares: Shares::default(), ..good() }).looked_before(&good()), "of something else");
+    assert!(!older(Desired { shares: DesiredShares::default(), ..good() }).looked_before(&good()), "of something else");
     assert!(!good().looked_before(&voter) && !good().looked_before(&Desired { look: None, ..voter }), "a younger one");
 }
 

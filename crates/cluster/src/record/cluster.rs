@@ -30,7 +30,7 @@ pub struct Cluster {
     /// The cluster's policy: what it asks of its machines.
     pub policy: Policy,
     /// The cluster's owners; one or more, each once.
-    pub owners: Vec<Owner>,
+    pub owners: Vec<OwnerRecord>,
     /// How often it was brought back from one voter's data.
     pub recoveries: u64,
     /// The index in `vpn_prefix` that is tried first for the next machine.
@@ -52,7 +52,7 @@ pub struct Policy {
 
 /// A person who owns the cluster, by two keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct OwnerRecord {
     /// Signs and calls.
     pub key: OwnerPubKey,
     /// Recovers.
@@ -77,7 +77,7 @@ impl Cluster {
             level: numbers::level::number(self.policy.level),
             cold_start: numbers::cold_start::number(self.policy.cold_start),
             oldest_release: self.policy.oldest_release.to_string(),
-            owners: self.owners.iter().map(Owner::to_wire).collect(),
+            owners: self.owners.iter().map(OwnerRecord::to_wire).collect(),
             recoveries: self.recoveries,
             next_address: self.next_address,
             next_pods: self.next_pods,
@@ -118,8 +118,8 @@ impl Cluster {
 }
 
 /// The owners that a message names: one or more, each once.
-pub(crate) fn read_owners(wire: &[OwnerWire]) -> Result<Vec<Owner>, BadRecord> {
-    let owners = wire.iter().map(Owner::read).collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn read_owners(wire: &[OwnerWire]) -> Result<Vec<OwnerRecord>, BadRecord> {
+    let owners = wire.iter().map(OwnerRecord::read).collect::<Result<Vec<_>, _>>()?;
     if !(1..=MOST_OWNERS).contains(&owners.len()) {
         return Err(BadRecord::Contradiction("a cluster has 1 to 16 owners"));
     }
@@ -129,7 +129,7 @@ pub(crate) fn read_owners(wire: &[OwnerWire]) -> Result<Vec<Owner>, BadRecord> {
     Ok(owners)
 }
 
-impl Owner {
+impl OwnerRecord {
     pub(crate) fn to_wire(&self) -> OwnerWire {
         OwnerWire { public_key: self.key.0.to_vec(), recovery_public_key: self.recovery.bytes().to_vec() }
     }

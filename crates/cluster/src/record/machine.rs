@@ -30,7 +30,7 @@ use crate::role;
 
 /// Record of a machine. Where the machine was removed, the record says what was known last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineRecord {
     /// The machine's public key, which its id is made of.
     pub key: MachinePubKey,
     /// Host name and Kubernetes node name; nobody else's who is not removed.
@@ -210,7 +210,7 @@ impl Standing {
     }
 }
 
-impl Machine {
+impl MachineRecord {
     /// The machine's id, by its key.
     #[must_use]
     pub fn id(&self) -> MachineId {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use formats::strict::Malformed;
+use formats::strict::FormatError;
 use keys::cold_start::Epoch;
 use model::{Chain, ClusterRole, KubernetesRole, NodeName};
 use proptest::prelude::*;
@@ -25,12 +25,12 @@ type Again = fn(&[u8]) -> Result<Vec<u8>, BadRecord>;
 /// Every kind of record: its name and its bytes.
 fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
     vec![
-        ("Changes", Changes(7).encode(), |bytes| Changes::decode(bytes).map(Changes::encode)),
+        ("Changes", ChangeCount(7).encode(), |bytes| ChangeCount::decode(bytes).map(ChangeCount::encode)),
         ("Holder", HolderRecord(MachineId([1; 16])).encode(), |bytes| {
             HolderRecord::decode(bytes).map(HolderRecord::encode)
         }),
         ("Cluster", fixture::cluster().encode(), |bytes| Cluster::decode(bytes).map(|it| it.encode())),
-        ("Machine", fixture::machine(1).encode(), |bytes| Machine::decode(bytes).map(|it| it.encode())),
+        ("Machine", fixture::machine(1).encode(), |bytes| MachineRecord::decode(bytes).map(|it| it.encode())),
         ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),
         ("ColdStart", epochs().encode(), |bytes| ColdStartEpochs::decode(bytes).map(|it| it.encode())),
     ]
@@ -41,12 +41,12 @@ fn every_record_is_read_as_written_and_nothing_else_is() {
     for (name, bytes, again) in samples() {
         assert_eq!(again(&bytes).as_ref(), Ok(&bytes), "{name}");
         let refused = |bytes: &[u8]| again(bytes).expect_err(name);
-        assert_eq!(refused(&[]), BadRecord::Malformed(Malformed::Empty(name)));
+        assert_eq!(refused(&[]), BadRecord::Malformed(FormatError::Empty(name)));
         assert_eq!(refused(&[&[8, 0], &bytes[2..]].concat()), BadRecord::Version, "{name}");
         assert_eq!(refused(&[&[8, 2], &bytes[2..]].concat()), BadRecord::Newer(2), "{name}");
         assert_eq!(refused(&[8, 3, 0x7a, 1, 1]), BadRecord::Newer(3), "{name}: with fields of its own");
-        assert!(matches!(refused(&bytes[2..]), BadRecord::Malformed(Malformed::Missing { field: "version", .. })));
-        let unknown = BadRecord::Malformed(Malformed::Unknown { message: name, number: 99 });
+        assert!(matches!(refused(&bytes[2..]), BadRecord::Malformed(FormatError::Missing { field: "version", .. })));
+        let unknown = BadRecord::Malformed(FormatError::Unknown { message: name, number: 99 });
         assert_eq!(refused(&[&bytes[..], &[0x98, 0x06, 0]].concat()), unknown);
         assert!(refused(&[&bytes[..], &bytes].concat()).to_string() == "it is malformed", "{name} twice");
         assert!(again(&bytes[..bytes.len() - 1]).is_err(), "{name} cut");
@@ -55,10 +55,10 @@ fn every_record_is_read_as_written_and_nothing_else_is() {
     }
 }
 
-fn machine(edit: impl FnOnce(&mut Machine)) -> Result<(), String> {
+fn machine(edit: impl FnOnce(&mut MachineRecord)) -> Result<(), String> {
     let mut record = fixture::machine(1);
     edit(&mut record);
-    Machine::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
+    MachineRecord::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
 }
 
 fn ticket(edit: impl FnOnce(&mut TicketRecord)) -> Result<(), String> {

@@ -42,12 +42,12 @@ pub struct TicketRecord {
     /// When.
     pub issued_at: UnixSeconds,
     /// Whether it was taken back.
-    pub revoked: Revoked,
+    pub revoked: Revocation,
 }
 
 /// Whether a ticket was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Revoked {
+pub enum Revocation {
     /// The ticket holds.
     No,
     /// Since then it admits nobody.
@@ -77,8 +77,8 @@ impl TicketRecord {
             issued_by: self.issued_by.0.to_vec(),
             issued_at: self.issued_at.0,
             revoked_at: match self.revoked {
-                Revoked::No => None,
-                Revoked::At(UnixSeconds(at)) => Some(at),
+                Revocation::No => None,
+                Revocation::At(UnixSeconds(at)) => Some(at),
             },
         };
         wire.encode_to_vec()
@@ -103,7 +103,7 @@ impl TicketRecord {
             node_name: wire.node_name.as_deref().map(NodeName::chosen).transpose()?,
             issued_by: OwnerPubKey(sized("owner key", &wire.issued_by)?),
             issued_at: UnixSeconds(wire.issued_at),
-            revoked: wire.revoked_at.map_or(Revoked::No, |at| Revoked::At(UnixSeconds(at))),
+            revoked: wire.revoked_at.map_or(Revocation::No, |at| Revocation::At(UnixSeconds(at))),
         };
         if record.uses == 0 || record.used > record.uses {
             return Err(BadRecord::Contradiction("it has no use, or is used more often than it may be"));

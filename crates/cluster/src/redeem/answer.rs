@@ -31,7 +31,7 @@ const MOST_CERTIFICATE_BYTES: usize = 4096;
 
 /// Everything that a machine needs to become a member.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RedeemAnswer {
     /// The cluster's time.
     pub time: UnixSeconds,
     /// The certificate that the cluster issued to the machine's key, DER.
@@ -52,7 +52,7 @@ pub struct Answer {
     pub peers: Vec<Peer>,
 }
 
-impl Answer {
+impl RedeemAnswer {
     /// Version of the state that the answer was made from.
     #[must_use]
     pub fn version(&self) -> StateVersion {

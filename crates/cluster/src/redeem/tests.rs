@@ -22,7 +22,7 @@ fn ticket(n: u8) -> Ticket {
     }
 }
 
-fn good() -> Body {
+fn good() -> RedeemBody {
     fixture::body(1, 5)
 }
 
@@ -262,7 +262,7 @@ fn every_malformed_request_is_refused_with_its_own_message() {
         ),
     ];
     for (what, bytes, message) in &rows {
-        let error = Redeem::verify(bytes, key(5), &EXPORTER).map(|_| ()).expect_err(what);
+        let error = RedeemRequest::verify(bytes, key(5), &EXPORTER).map(|_| ()).expect_err(what);
         assert_eq!(Chain(&error).to_string(), format!("the request{message}"), "{what}");
     }
     let distinct: HashSet<_> = rows.iter().map(|(_, bytes, _)| bytes).collect();
@@ -273,7 +273,7 @@ fn every_malformed_request_is_refused_with_its_own_message() {
 /// Proves: S4
 #[test]
 fn a_signed_request_reads_as_it_was_written() {
-    let named = Body {
+    let named = RedeemBody {
         node_name: Some(NodeName::chosen("one").expect("a name")),
         endpoints: vec![Endpoint::read("192.0.2.9:7836").expect("an endpoint")],
         storage_key_name: None,
@@ -281,7 +281,7 @@ fn a_signed_request_reads_as_it_was_written() {
         ..good()
     };
     for body in [good(), named] {
-        let taken = Redeem::verify(&body.sign(&ticket(1), &EXPORTER), key(5), &EXPORTER).expect("it is signed");
+        let taken = RedeemRequest::verify(&body.sign(&ticket(1), &EXPORTER), key(5), &EXPORTER).expect("it is signed");
         assert_eq!((taken.machine(), taken.body()), (&key(5), &body));
     }
 }

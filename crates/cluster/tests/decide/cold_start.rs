@@ -1,13 +1,13 @@
 //! Holders of shares of the cold-start key, and when an epoch of it stands.
 
 use cluster::State;
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::epochs::{self, Due};
-use cluster::members::{Learner, Step, Voter};
+use cluster::members::{Learner, MemberStep, Voter};
 use cluster::record::{ColdStartEpochs, Generations};
-use cluster::request::{Asks, Leaving, Request};
+use cluster::request::{Asks, Removal, Request};
 use cluster::role::AnyRole;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use keys::cold_start::Epoch;
 use model::{ColdStart, Level, VPN_PREFIX};
 use sim::cast::{self, id, machine_key};
@@ -45,7 +45,7 @@ fn voters_yet_to_acknowledge_the_epoch_are_known() {
         scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 2 });
     }
     assert_eq!(late(&scene), []);
-    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    scene.asks(Asks::Remove(id(3), Removal::Lost));
     assert_eq!(late(&scene), of(&[1, 2, 4]), "etcd has it as a member still");
     scene.members.voters.remove(&id(3));
     scene.members.voters.insert(id(2), Voter::Silent);
@@ -69,7 +69,7 @@ fn an_epoch_with_a_share_for_a_removed_one_has_to_be_replaced() {
     scene.yes(&Request::BeginEpoch);
     scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(1), number: 2 });
     assert_eq!(epochs::unacknowledged(&scene.state()), [id(2), id(3)].into());
-    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    scene.asks(Asks::Remove(id(3), Removal::Lost));
     scene.members.voters.remove(&id(3));
     assert_eq!(epochs::unacknowledged(&scene.state()), [id(1), id(2)].into());
 }
@@ -91,7 +91,7 @@ fn who_holds_a_share_of_both_epochs_may_vote() {
     scene.asks(Asks::RotateKey(id(1)));
     scene.yes(&announces_key(1, 2));
     assert_eq!(scene.state().cold_start().next.as_ref().map(|next| next.epoch.number()), Some(3));
-    assert!(matches!(epochs::step(&scene.state()), Some(Step::Promote(_))));
+    assert!(matches!(epochs::step(&scene.state()), Some(MemberStep::Promote(_))));
 }
 
 /// Proves: D13 K6
@@ -102,26 +102,26 @@ fn an_epoch_stands_once_each_voter_has_its_share() {
     let acknowledge = |n, number| Request::AcknowledgeEpoch { machine: machine_key(n), number };
     let first = Some(Epoch::first(id(1)));
     assert_eq!(epochs(&scene), ColdStartEpochs { current: first.clone(), next: None }, "the first machine has it all");
-    assert_eq!(scene.yes(&Request::BeginEpoch), Granted::Already);
-    assert_eq!(scene.yes(&acknowledge(1, 1)), Granted::Already);
+    assert_eq!(scene.yes(&Request::BeginEpoch), Grant::Already);
+    assert_eq!(scene.yes(&acknowledge(1, 1)), Grant::Already);
     for n in 2..=4 {
         scene.join(n);
     }
 
     scene.members.voters = (1..=3).map(|n| (id(n), Voter::Live)).collect();
-    assert_eq!(scene.yes(&Request::BeginEpoch), Granted::Done);
-    assert_eq!(scene.yes(&Request::BeginEpoch), Granted::Already);
+    assert_eq!(scene.yes(&Request::BeginEpoch), Grant::Done);
+    assert_eq!(scene.yes(&Request::BeginEpoch), Grant::Already);
     let second = Epoch::new(2, (1..=3).map(id).collect()).expect("an epoch");
     for (n, number) in [(4, 2), (1, 3), (2, 1)] {
-        assert_eq!(scene.no(&acknowledge(n, number)), Denied::UnknownEpoch(number), "machine {n}");
+        assert_eq!(scene.no(&acknowledge(n, number)), Denial::UnknownEpoch(number), "machine {n}");
     }
-    assert_eq!(scene.no(&acknowledge(9, 2)), Denied::UnknownMachine);
+    assert_eq!(scene.no(&acknowledge(9, 2)), Denial::UnknownMachine);
     for n in [3, 1] {
-        assert_eq!(scene.yes(&acknowledge(n, 2)), Granted::Done);
-        assert_eq!(scene.yes(&acknowledge(n, 2)), Granted::Already);
+        assert_eq!(scene.yes(&acknowledge(n, 2)), Grant::Done);
+        assert_eq!(scene.yes(&acknowledge(n, 2)), Grant::Already);
         assert_eq!(epochs(&scene).current, first, "until all have it, the older one stands");
     }
-    assert_eq!(scene.yes(&acknowledge(2, 2)), Granted::Done);
+    assert_eq!(scene.yes(&acknowledge(2, 2)), Grant::Done);
     assert_eq!(epochs(&scene), ColdStartEpochs { current: Some(second.clone()), next: None });
 
     // Voters change while an epoch is made: another one takes its place, and what stood stands.
@@ -129,7 +129,7 @@ fn an_epoch_stands_once_each_voter_has_its_share() {
     scene.yes(&Request::BeginEpoch);
     scene.members.voters.insert(id(4), Voter::Live);
     scene.yes(&Request::BeginEpoch);
-    assert_eq!(scene.no(&acknowledge(1, 3)), Denied::UnknownEpoch(3));
+    assert_eq!(scene.no(&acknowledge(1, 3)), Denial::UnknownEpoch(3));
     assert_eq!(epochs(&scene).current, Some(second));
     assert_eq!(epochs(&scene).newest().map(Epoch::number), Some(4));
 
@@ -153,8 +153,9 @@ fn an_epoch_stands_once_each_voter_has_its_share() {
 fn a_start_takes_the_next_key_once_the_share_carries_it() {
     let mut scene = Scene::new();
     let holding = |scene: &Scene| epochs::stands(&scene.state(), &id(1));
-    let takes =
-        |scene: &Scene, n, carried: &Option<epochs::Holding>| epochs::takes(&scene.state(), &id(n), carried.as_ref());
+    let takes = |scene: &Scene, n, carried: &Option<epochs::ShareOrder>| {
+        epochs::takes(&scene.state(), &id(n), carried.as_ref())
+    };
     let before = holding(&scene);
     assert_eq!((takes(&scene, 1, &None), takes(&scene, 1, &before)), (None, Some(1)));
     scene.asks(Asks::RotateKey(id(1)));
@@ -208,7 +209,7 @@ fn an_epoch_begins_when_voters_changed_and_each_holds_its_share() {
     assert_eq!(due(&scene, 4), None);
     assert_eq!([1, 2, 3, 4].map(|n| stands(&scene, n)), [Some(2), Some(2), Some(2), None]);
     for _ in [2, 3] {
-        let Some(Step::Promote(learner)) = step(&scene) else { panic!("they vote now: {:?}", step(&scene)) };
+        let Some(MemberStep::Promote(learner)) = step(&scene) else { panic!("they vote now: {:?}", step(&scene)) };
         scene.members.learners.remove(&learner).expect("a learner");
         scene.members.voters.insert(learner, Voter::Live);
         assert_eq!([1, 2, 3].map(|n| due(&scene, n)), [const { None }; 3], "it is of them already");
@@ -237,7 +238,7 @@ fn nobody_votes_without_a_share_of_the_epoch_to_stand_next() {
     for n in 1..=3 {
         scene.yes(&acknowledge(n, 2));
     }
-    assert!(matches!(step(&scene), Some(Step::Promote(_))), "they hold what stands");
+    assert!(matches!(step(&scene), Some(MemberStep::Promote(_))), "they hold what stands");
     // One of the pair goes, so an epoch without them has begun, and another one comes in its place.
     scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator));
     scene.yes(&Request::BeginEpoch);
@@ -249,13 +250,13 @@ fn nobody_votes_without_a_share_of_the_epoch_to_stand_next() {
     // A coordinator that had not seen that has one of them vote.
     scene.members.learners.remove(&id(2));
     scene.members.voters.insert(id(2), Voter::Live);
-    assert_eq!(scene.no(&acknowledge(1, 3)), Denied::VoterWithoutShare { voter: id(2), number: 3 });
+    assert_eq!(scene.no(&acknowledge(1, 3)), Denial::VoterWithoutShare { voter: id(2), number: 3 });
     assert!(matches!(due(&scene, 1), Some(Due::Hold(_))), "it says so again");
     scene.yes(&Request::BeginEpoch);
     for n in [1, 2, 4] {
         scene.yes(&acknowledge(n, 4));
     }
-    assert_eq!((stands(&scene, 2), step(&scene)), (Some(4), Some(Step::Promote(id(4)))));
+    assert_eq!((stands(&scene, 2), step(&scene)), (Some(4), Some(MemberStep::Promote(id(4)))));
 }
 
 /// Proves: K6
@@ -293,9 +294,9 @@ fn where_the_owner_opens_there_is_no_cold_start_key() {
     creation.cluster.policy.cold_start = ColdStart::Manual;
     let mut scene = Scene::of(creation);
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
-    assert_eq!(scene.no(&Request::BeginEpoch), Denied::ColdStartManual);
+    assert_eq!(scene.no(&Request::BeginEpoch), Denial::ColdStartManual);
     let acknowledge = Request::AcknowledgeEpoch { machine: machine_key(1), number: 1 };
-    assert_eq!(scene.no(&acknowledge), Denied::UnknownEpoch(1));
+    assert_eq!(scene.no(&acknowledge), Denial::UnknownEpoch(1));
     assert_eq!(epochs::due(&scene.state(), &id(1)), None);
     scene.asks(Asks::RotateKey(id(1)));
     scene.yes(&announces_key(1, 2));
@@ -305,7 +306,7 @@ fn where_the_owner_opens_there_is_no_cold_start_key() {
         scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
         scene.members.learners.insert(id(n), Learner::Ready);
     }
-    assert!(matches!(epochs::step(&scene.state()), Some(Step::Promote(_))), "nobody needs a share to vote");
+    assert!(matches!(epochs::step(&scene.state()), Some(MemberStep::Promote(_))), "nobody needs a share to vote");
     assert!(epochs::unacknowledged(&scene.state()).is_empty(), "nor waits for one");
 }
 

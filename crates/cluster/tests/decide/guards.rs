@@ -1,13 +1,13 @@
 //! Single lines that guard something: each of them was once changed, and no other test had noticed.
 
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::key::{AuditId, Key};
 use cluster::members::{Learner, Voter};
-use cluster::record::{AuditLine, Machine, Owner, Release, Standing};
-use cluster::request::{Asks, Leaving, Request};
+use cluster::record::{AuditLine, MachineRecord, OwnerRecord, Release, Standing};
+use cluster::request::{Asks, Removal, Request};
 use cluster::role::AnyRole;
 use cluster::state::{BadState, Change, KeyValue};
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use cluster::{State, decide};
 use keys::recovery::RecoveryPubKey;
 use model::{ClusterRole, Ipv4Prefix, KubernetesRole, Level, Secret, VPN_PREFIX};
@@ -105,13 +105,13 @@ fn a_record_under_a_foreign_key_is_refused_a_deletion_obeyed() {
 fn a_ticket_for_one_machine_lets_that_one_in() {
     let mut scene = Scene::new();
     scene.issue(7, 1, |it| it.machine = Some(machine_key(2)));
-    assert_eq!(scene.no(&redeem(3, 7)), Denied::OtherMachine);
-    assert_eq!(scene.yes(&redeem(2, 7)), Granted::Admitted(id(2)));
+    assert_eq!(scene.no(&redeem(3, 7)), Denial::OtherMachine);
+    assert_eq!(scene.yes(&redeem(2, 7)), Grant::Admitted(id(2)));
 }
 
 #[test]
 fn a_cluster_whose_first_machine_does_not_fit_it_is_not_created() {
-    type Edit = fn(&mut Machine);
+    type Edit = fn(&mut MachineRecord);
     let edits: [(Edit, _); 5] = [
         (|it| it.standing = Standing::Draining, "it is no member"),
         (|it| it.role = ClusterRole::Node, "it is no coordinator"),
@@ -123,7 +123,7 @@ fn a_cluster_whose_first_machine_does_not_fit_it_is_not_created() {
         let mut creation = cast::creation(VPN_PREFIX);
         edit(&mut creation.machine);
         let denied = decide(&State::default(), &Request::Create(Box::new(creation)), BEGIN);
-        assert_eq!(denied, Err(Denied::BadCreation(why)));
+        assert_eq!(denied, Err(Denial::BadCreation(why)));
     }
     let mut no_worker = cast::creation(VPN_PREFIX);
     (no_worker.machine.pods, no_worker.machine.kubernetes) = (None, [].into());
@@ -136,7 +136,7 @@ fn the_oldest_release_that_is_let_in_is_let_in() {
     let mut scene = Scene::new();
     scene.issue(7, 1, |_| {});
     let oldest = scene.state().cluster().expect("a cluster").policy.oldest_release;
-    assert_eq!(scene.yes(&redeem_as(2, 7, |body| body.release = oldest)), Granted::Admitted(id(2)));
+    assert_eq!(scene.yes(&redeem_as(2, 7, |body| body.release = oldest)), Grant::Admitted(id(2)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_cluster_is_not_created_over_what_is_left_of_one() {
         let mut state = scene.state();
         state.apply([Change::Delete { key: key.bytes(), mod_revision: 99 }]).expect("our own");
         let denied = decide(&state, &Request::Create(Box::new(cast::creation(VPN_PREFIX))), BEGIN);
-        assert_eq!(denied, Err(Denied::ClusterExists));
+        assert_eq!(denied, Err(Denial::ClusterExists));
     }
 }
 
@@ -158,16 +158,16 @@ fn a_machine_that_announces_itself_is_drained_as_before() {
     let Release(major, minor, patch) = RELEASE;
     let release = Release(major, minor, patch + 1);
     let updated = Request::Announce { machine: machine_key(2), release, endpoints: vec![], generation: 1 };
-    assert_eq!(scene.yes(&updated), Granted::Done);
+    assert_eq!(scene.yes(&updated), Grant::Done);
     assert_eq!(scene.standing(2), Standing::Draining);
 }
 
 #[test]
 fn an_owner_is_not_added_again_with_another_recovery_key() {
     let mut scene = Scene::new();
-    assert_eq!(scene.asks(Asks::AddOwner(owner(1))), Granted::Already);
-    let other = Owner { recovery: RecoveryPubKey::of(&Secret::take(&mut [9; 32])), ..owner(1) };
-    assert_eq!(scene.refuses(Asks::AddOwner(other)), Denied::OtherRecoveryKey);
+    assert_eq!(scene.asks(Asks::AddOwner(owner(1))), Grant::Already);
+    let other = OwnerRecord { recovery: RecoveryPubKey::of(&Secret::take(&mut [9; 32])), ..owner(1) };
+    assert_eq!(scene.refuses(Asks::AddOwner(other)), Denial::OtherRecoveryKey);
 }
 
 /// Proves: S4
@@ -183,10 +183,10 @@ fn asking_again_takes_the_same_level_and_an_owner_that_exists() {
         })
     };
     scene.yes(&of_the_second(Level::Authenticated));
-    assert_eq!(scene.no(&of_the_second(Level::Encrypted)), Denied::OtherAttempt);
-    assert_eq!(scene.yes(&of_the_second(Level::Authenticated)), Granted::Admitted(id(2)));
+    assert_eq!(scene.no(&of_the_second(Level::Encrypted)), Denial::OtherAttempt);
+    assert_eq!(scene.yes(&of_the_second(Level::Authenticated)), Grant::Admitted(id(2)));
     scene.asks(Asks::RemoveOwner(owner(2).key));
-    assert_eq!(scene.no(&of_the_second(Level::Authenticated)), Denied::UnknownOwner);
+    assert_eq!(scene.no(&of_the_second(Level::Authenticated)), Denial::UnknownOwner);
 }
 
 /// A machine that was let in asks by a ticket that is over: it gets its answer, and its record stays as it is. Proves: S3
@@ -201,10 +201,10 @@ fn a_ticket_that_is_over_changes_no_record() {
     assert!(scene.decide(&moved(2)).expect("its ticket lives").writes());
     scene.asks(Asks::RevokeTicket(ticket(3).id()));
     let given = |scene: &Scene, n| scene.decide(&moved(n)).map(|txn| (txn.writes(), txn.granted));
-    assert_eq!(given(&scene, 3), Ok((false, Granted::Admitted(id(3)))), "revoked");
-    assert_eq!(given(&scene, 4), Ok((true, Granted::Admitted(id(4)))), "used up by this machine, and not over");
+    assert_eq!(given(&scene, 3), Ok((false, Grant::Admitted(id(3)))), "revoked");
+    assert_eq!(given(&scene, 4), Ok((true, Grant::Admitted(id(4)))), "used up by this machine, and not over");
     scene.now.0 += 1000;
-    assert_eq!(given(&scene, 4), Ok((false, Granted::Admitted(id(4)))), "expired");
+    assert_eq!(given(&scene, 4), Ok((false, Grant::Admitted(id(4)))), "expired");
 }
 
 /// Proves: M8
@@ -224,12 +224,12 @@ fn pods_and_addresses_go_round_whoever_is_given_them() {
         assert_eq!(pods(&scene, 2).as_deref(), Some(expected));
         assert!(scene.state().has_pods(expected.parse().expect("a prefix")), "nobody else is given them");
     }
-    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    scene.asks(Asks::Remove(id(3), Removal::Lost));
     scene.join(4);
     assert_eq!(pods(&scene, 4).as_deref(), Some("10.244.5.0/24"));
     // Nor the address of whoever was let in last.
     scene.join(5);
-    scene.asks(Asks::Remove(id(5), Leaving::Lost));
+    scene.asks(Asks::Remove(id(5), Removal::Lost));
     scene.join(6);
     let address = |n| scene.state().machine(&id(n)).expect("known").vpn_ip.to_string();
     assert_eq!([4, 5, 6].map(address), ["10.118.0.4", "10.118.0.5", "10.118.0.6"]);
@@ -241,17 +241,17 @@ fn the_name_of_a_machine_that_was_removed_is_free() {
     let called = |n, by| redeem_as(n, by, |body| body.node_name = Some(name("web")));
     scene.issue(7, 9, |_| {});
     scene.yes(&called(2, 7));
-    assert_eq!(scene.no(&called(3, 7)), Denied::NameTaken(name("web")));
-    scene.asks(Asks::Remove(id(2), Leaving::Lost));
-    assert_eq!(scene.yes(&called(3, 7)), Granted::Admitted(id(3)));
-    assert_eq!(scene.no(&called(4, 7)), Denied::NameTaken(name("web")));
+    assert_eq!(scene.no(&called(3, 7)), Denial::NameTaken(name("web")));
+    scene.asks(Asks::Remove(id(2), Removal::Lost));
+    assert_eq!(scene.yes(&called(3, 7)), Grant::Admitted(id(3)));
+    assert_eq!(scene.no(&called(4, 7)), Denial::NameTaken(name("web")));
     let mut offer = offer(8, 1);
     offer.node_name = Some(name("web"));
-    assert_eq!(scene.refuses(Asks::IssueTicket(offer)), Denied::NameTaken(name("web")), "for nobody");
+    assert_eq!(scene.refuses(Asks::IssueTicket(offer)), Denial::NameTaken(name("web")), "for nobody");
     // The record of the one before is written once more: the name is not its own any more.
     let before = scene.etcd.pairs().find(|pair| pair.key == Key::Machine(id(2)).bytes()).expect("it stays known");
     scene.kept.apply([Change::Put(before)]).expect("our own");
-    assert_eq!(scene.no(&called(4, 7)), Denied::NameTaken(name("web")));
+    assert_eq!(scene.no(&called(4, 7)), Denial::NameTaken(name("web")));
 }
 
 /// Proves: M8
@@ -264,7 +264,7 @@ fn who_has_an_address_now_comes_before_who_had_it() {
     }
     // Ids are hashes: of eight, some come behind those that had the address.
     for n in 5..=12 {
-        scene.asks(Asks::Remove(id(n), Leaving::Lost));
+        scene.asks(Asks::Remove(id(n), Removal::Lost));
         scene.yes(&redeem(300 + n, 7));
         let state = scene.state();
         let address = state.machine(&id(n)).expect("known").vpn_ip;
@@ -277,14 +277,14 @@ fn who_has_an_address_now_comes_before_who_had_it() {
 fn a_coordinator_goes_only_where_those_that_stay_decide() {
     let mut scene = three();
     scene.members.learners = [(id(2), Learner::Behind)].into();
-    assert_eq!(scene.refuses(remove_coordinator(1)), Denied::SuccessorBehind, "nobody else votes");
+    assert_eq!(scene.refuses(remove_coordinator(1)), Denial::SuccessorBehind, "nobody else votes");
     scene.members.learners.insert(id(2), Learner::Ready);
     assert!(scene.decide(&Request::Owner { by: owner(1).key, asks: remove_coordinator(1) }).is_ok(), "one is ready");
 
     scene.members.learners.clear();
     scene.members.voters =
         [(1, Voter::Live), (2, Voter::Live), (3, Voter::Silent)].map(|(n, voter)| (id(n), voter)).into();
-    assert_eq!(scene.refuses(remove_coordinator(2)), Denied::WouldLoseQuorum, "one of two would be left");
+    assert_eq!(scene.refuses(remove_coordinator(2)), Denial::WouldLoseQuorum, "one of two would be left");
     scene.asks(remove_coordinator(3));
 }
 
@@ -297,9 +297,9 @@ fn a_learner_may_always_go_and_a_leaving_voter_succeeds_nobody() {
     assert!(scene.decide(&Request::Owner { by: owner(1).key, asks: remove_coordinator(3) }).is_ok(), "no vote is lost");
     scene.members.voters.insert(id(2), Voter::Live);
     scene.asks(remove_coordinator(2));
-    assert_eq!(scene.refuses(remove_coordinator(1)), Denied::SuccessorBehind, "the second is to leave as well");
+    assert_eq!(scene.refuses(remove_coordinator(1)), Denial::SuccessorBehind, "the second is to leave as well");
     // Until etcd has let go of it its vote counts, whatever its record says.
     scene.members.learners.clear();
     scene.members.voters.insert(id(3), Voter::Silent);
-    assert_eq!(scene.refuses(Asks::Remove(id(2), Leaving::Lost)), Denied::WouldLoseQuorum);
+    assert_eq!(scene.refuses(Asks::Remove(id(2), Removal::Lost)), Denial::WouldLoseQuorum);
 }

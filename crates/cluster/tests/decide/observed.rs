@@ -1,10 +1,10 @@
 //! Where coordinators hear a machine that does not say that it is there.
 
-use cluster::Denied;
+use cluster::Denial;
 use cluster::peer::Peer;
 use cluster::record::Standing;
-use cluster::request::{Asks, Leaving, Request};
-use cluster::txn::Granted;
+use cluster::request::{Asks, Removal, Request};
+use cluster::txn::Grant;
 use keys::endpoint::{BadEndpoint, Endpoint};
 use sim::cast::{RELEASE, id, machine_key};
 
@@ -36,14 +36,14 @@ fn a_heard_endpoint_is_told_once_and_before_announced_ones() {
     scene.yes(&redeem(2, 7));
     scene.yes(&says(&[1, 2]));
     let before = scene.state().version();
-    assert_eq!(scene.yes(&heard(2, at(2))), Granted::Already, "it says so itself");
+    assert_eq!(scene.yes(&heard(2, at(2))), Grant::Already, "it says so itself");
     assert_eq!(scene.state().version(), before);
-    assert_eq!(scene.yes(&heard(2, at(9))), Granted::Done);
+    assert_eq!(scene.yes(&heard(2, at(9))), Grant::Done);
     assert_ne!(scene.state().version(), before, "the others are told");
     assert_eq!(tried(&scene), [at(9), at(1), at(2)]);
     let before = scene.state().version();
-    assert_eq!(scene.yes(&heard(2, at(9))), Granted::Already);
-    assert_eq!(scene.yes(&says(&[1, 2])), Granted::Already, "it has not moved");
+    assert_eq!(scene.yes(&heard(2, at(9))), Grant::Already);
+    assert_eq!(scene.yes(&says(&[1, 2])), Grant::Already, "it has not moved");
     assert_eq!((scene.state().version(), tried(&scene).len()), (before, 3));
     for place in 10..20 {
         scene.yes(&heard(2, at(place)));
@@ -57,10 +57,10 @@ fn a_heard_endpoint_is_told_once_and_before_announced_ones() {
 #[test]
 fn nobody_is_told_of_who_does_not_belong() {
     let mut scene = Scene::new();
-    assert_eq!(scene.no(&heard(2, at(9))), Denied::UnknownMachine);
+    assert_eq!(scene.no(&heard(2, at(9))), Denial::UnknownMachine);
     scene.join(2);
-    scene.asks(Asks::Remove(id(2), Leaving::Lost));
-    assert_eq!(scene.no(&heard(2, at(9))), Denied::MachineRemoved);
+    scene.asks(Asks::Remove(id(2), Removal::Lost));
+    assert_eq!(scene.no(&heard(2, at(9))), Denial::MachineRemoved);
     assert_eq!(scene.state().machine(&id(2)).expect("it was one").standing, Standing::Removed);
 }
 
@@ -73,14 +73,14 @@ fn a_machine_is_reached_by_addresses_and_by_no_name() {
     scene.issue(7, 1, |_| {});
     let long = Endpoint::read(&format!("{}:7838", [&*"a".repeat(63); 3].join("."))).expect("a name");
     let redeems = |endpoints| redeem_as(2, 7, |body| body.endpoints = endpoints);
-    let named = Denied::Endpoints(BadEndpoint::Name);
+    let named = Denial::Endpoints(BadEndpoint::Name);
     assert_eq!(scene.no(&redeems(vec![at(1), long.clone()])), named);
     scene.yes(&redeem(2, 7));
     assert_eq!(scene.no(&redeems(vec![long.clone()])), named, "again");
     let announces =
         |endpoints| Request::Announce { machine: machine_key(2), release: RELEASE, endpoints, generation: 1 };
     assert_eq!(scene.no(&announces(vec![at(1), long.clone()])), named);
-    assert_eq!(scene.no(&announces((1..=9).map(at).collect())), Denied::Endpoints(BadEndpoint::Many(9)));
+    assert_eq!(scene.no(&announces((1..=9).map(at).collect())), Denial::Endpoints(BadEndpoint::Many(9)));
     assert_eq!(scene.no(&heard(2, long)), named);
     scene.yes(&announces((1..=8).map(at).collect()));
 }

@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use cluster::State;
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::desired::{Desired, EtcdPart};
 use cluster::epochs::is_needed;
 use cluster::key::Key;
 use cluster::members::{Learner, Members, Voter};
-use cluster::record::{Machine, Release, UnixSeconds};
-use cluster::request::{Asks, Leaving, Request};
+use cluster::record::{MachineRecord, Release, UnixSeconds};
+use cluster::request::{Asks, Removal, Request};
 use cluster::role::AnyRole;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
@@ -39,7 +39,7 @@ enum Again {
     /// The request is granted, and nothing is written that was not there.
     Same,
     /// The request is refused for this.
-    Refused(Denied),
+    Refused(Denial),
     /// The request is done once more.
     Anew,
 }
@@ -106,7 +106,7 @@ fn asked(scene: &mut Scene, request: &Request) -> Result<bool, TestCaseError> {
     let recorded = records(scene);
     match (scene.decide(request), again(request)) {
         (Ok(second), Again::Same) => {
-            let granted = if first.granted == Granted::Done { Granted::Already } else { first.granted };
+            let granted = if first.granted == Grant::Done { Grant::Already } else { first.granted };
             prop_assert_eq!(second.granted, granted, "{:?}", request);
             step(scene, &second)?;
             prop_assert_eq!(records(scene), recorded, "{:?}", request);
@@ -137,13 +137,13 @@ fn in_order(state: &State) -> TestCaseResult {
     nobody_shares("name", belonging().map(|it| it.name.as_str()))?;
     nobody_shares("VPN key", belonging().map(|it| it.vpn_key.0))?;
     nobody_shares("disk", belonging().map(|it| it.disk.0.0))?;
-    prop_assert!(belonging().any(Machine::coordinates), "nobody coordinates");
+    prop_assert!(belonging().any(MachineRecord::coordinates), "nobody coordinates");
     state.machines().try_for_each(|(id, machine)| is_desired(state, id, machine))
 }
 
 /// Judges what the cluster wants of a machine: nothing of one that does not belong; a node is none that etcd has, or whose
 /// share is needed.
-fn is_desired(state: &State, id: &MachineId, machine: &Machine) -> TestCaseResult {
+fn is_desired(state: &State, id: &MachineId, machine: &MachineRecord) -> TestCaseResult {
     let desired = match state.desired(id) {
         Ok(desired) => desired,
         Err(why) => {
@@ -185,8 +185,8 @@ fn besides_audit(scene: &Scene) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn again(request: &Request) -> Again {
     match request {
-        Request::Create(_) => Again::Refused(Denied::ClusterExists),
-        Request::Owner { asks: Asks::RemoveOwner(key), by } if key == by => Again::Refused(Denied::UnknownOwner),
+        Request::Create(_) => Again::Refused(Denial::ClusterExists),
+        Request::Owner { asks: Asks::RemoveOwner(key), by } if key == by => Again::Refused(Denial::UnknownOwner),
         // Those that go on without the cluster are to see a higher number, each time.
         Request::Owner { asks: Asks::Recover(_), .. } => Again::Anew,
         Request::Owner {
@@ -239,7 +239,7 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
 
 /// Etcd takes in only who coordinates, and lets go only of who does not.
 fn seen(scene: &mut Scene, n: u16, how: Option<Result<Voter, Learner>>) {
-    if scene.state().machine(&id(n)).is_some_and(Machine::coordinates) != how.is_some() {
+    if scene.state().machine(&id(n)).is_some_and(MachineRecord::coordinates) != how.is_some() {
         return;
     }
     scene.members.voters.remove(&id(n));
@@ -300,7 +300,7 @@ fn asks() -> impl Strategy<Value = Asks> {
             AnyRole::Kubernetes(KubernetesRole::Worker),
         ])
     };
-    let leaving = prop::sample::select(vec![Leaving::Drained, Leaving::Lost]);
+    let leaving = prop::sample::select(vec![Removal::Drained, Removal::Lost]);
     prop_oneof![
         10 => issue(),
         1 => tickets().prop_map(|n| Asks::RevokeTicket(ticket(n).id())),

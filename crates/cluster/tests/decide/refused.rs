@@ -4,7 +4,7 @@ use cluster::Decision;
 use cluster::decision::Next;
 use cluster::key::Key;
 use cluster::record::{AuditLine, UnixSeconds};
-use cluster::request::{Asks, Leaving, Request};
+use cluster::request::{Asks, Removal, Request};
 use model::Level;
 use sim::cast::{disk, id, machine_key, ticket};
 
@@ -60,7 +60,7 @@ fn a_refusal_of_what_the_records_know_is_one_line_a_minute() {
     scene.yes(&asks_for_its_key(2, 2));
     scene.refused(&redeem(4, 7));
     assert_eq!(scene.lines(), before + 5, "the next minute");
-    scene.asks(Asks::Remove(id(2), Leaving::Lost));
+    scene.asks(Asks::Remove(id(2), Removal::Lost));
     let [(_, line)] = &scene.refused(&announce(2))[..] else { panic!("one line") };
     assert_eq!(line.what, "announcement refused: the machine was removed from the cluster");
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::desired::DesiredError;
 use cluster::members::{Learner, Look, Members, Voter};
-use cluster::request::{Asks, Leaving, Offer, Request};
+use cluster::request::{Asks, Offer, Removal, Request};
 use cluster::role::AnyRole;
 use cluster::state::HandOverError;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use model::{ClusterRole, KubernetesRole};
 use sim::cast::{id, machine_key};
 
@@ -42,8 +42,8 @@ fn etcd_refuses_a_former_coordinator_that_is_no_member_any_more() {
     assert_eq!(scene.state().revoked(), Some(none.clone()), "it comes back");
     assert_eq!(may_hold_keys(&scene), [], "as a coordinator");
     scene.members.voters.insert(id(1), Voter::Silent);
-    scene.asks(Asks::Remove(id(1), Leaving::Lost));
-    scene.asks(Asks::Remove(id(4), Leaving::Lost));
+    scene.asks(Asks::Remove(id(1), Removal::Lost));
+    scene.asks(Asks::Remove(id(4), Removal::Lost));
     assert_eq!(scene.state().revoked(), Some(none));
     scene.members.voters.remove(&id(1));
     assert_eq!(scene.state().revoked(), Some([id(1)].into()));
@@ -56,12 +56,12 @@ fn etcd_refuses_a_former_coordinator_that_is_no_member_any_more() {
     scene.yes(&redeem(5, 5));
     scene.members.voters.insert(id(2), Voter::Live);
     assert_eq!(scene.state().revoked(), Some([id(1)].into()), "it is on its way in");
-    scene.asks(Asks::Remove(id(5), Leaving::Lost));
+    scene.asks(Asks::Remove(id(5), Removal::Lost));
     assert_eq!(may_hold_keys(&scene), [id(1)]);
     scene.issue(6, 1, |it| (it.role, it.machine) = (ClusterRole::Coordinator, Some(machine_key(6))));
     scene.yes(&redeem(6, 6));
     scene.yes(&announce(6));
-    scene.asks(Asks::Remove(id(6), Leaving::Lost));
+    scene.asks(Asks::Remove(id(6), Removal::Lost));
     assert_eq!(may_hold_keys(&scene).len(), 2);
 }
 
@@ -85,7 +85,7 @@ fn keys_go_only_to_coordinators_in_etcd() {
     scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
     assert_eq!(given(&scene, 2), to_no_node, "it still votes, and steps down");
     scene.members.voters.remove(&id(2));
-    scene.asks(Asks::Remove(id(2), Leaving::Lost));
+    scene.asks(Asks::Remove(id(2), Removal::Lost));
     assert_eq!(given(&scene, 2), to_no_node);
     // Let in as a coordinator, and never announced.
     scene.issue(3, 1, |it| (it.role, it.machine) = (ClusterRole::Coordinator, Some(machine_key(3))));
@@ -123,7 +123,7 @@ fn the_role_lasts_while_etcd_or_the_others_need_the_machine() {
     assert_eq!(role(&scene), ClusterRole::Coordinator, "the other cannot open without its share");
     hold(&mut scene, &[1]);
     assert_eq!(role(&scene), ClusterRole::Node);
-    scene.asks(Asks::Remove(id(2), Leaving::Lost));
+    scene.asks(Asks::Remove(id(2), Removal::Lost));
     assert_eq!(scene.state().desired(&id(2)), Err(DesiredError::NoMember));
 }
 
@@ -145,7 +145,7 @@ fn who_coordinates_by_a_ticket_is_named_by_it_or_approved() {
         let machine = state.machine(&id(n)).expect("known");
         (machine.role, machine.awaits_approval)
     };
-    assert_eq!(scene.refuses(Asks::AddRole(id(2), AnyRole::Coordinator)), Denied::NotMember);
+    assert_eq!(scene.refuses(Asks::AddRole(id(2), AnyRole::Coordinator)), Denial::NotMember);
     for n in 2..=7 {
         scene.yes(&announce(n));
     }
@@ -154,12 +154,12 @@ fn who_coordinates_by_a_ticket_is_named_by_it_or_approved() {
     assert!(!scene.state().machine(&id(2)).expect("known").has_coordinated(), "it was given nothing");
     scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
     assert_eq!(waits(&scene, 2), (coordinator, false), "approved");
-    assert_eq!(scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator)), Granted::Done);
-    assert_eq!(scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator)), Granted::Already);
+    assert_eq!(scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator)), Grant::Done);
+    assert_eq!(scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator)), Grant::Already);
     assert_eq!(waits(&scene, 3), (node, false), "declined");
     scene.asks(Asks::Drain(id(4)));
     assert_eq!(waits(&scene, 4), (node, true));
-    scene.asks(Asks::Remove(id(4), Leaving::Drained));
+    scene.asks(Asks::Remove(id(4), Removal::Drained));
     assert_eq!(waits(&scene, 4), (node, false), "gone");
     scene.asks(Asks::RemoveRole(id(5), AnyRole::Kubernetes(KubernetesRole::Worker)));
     assert_eq!(waits(&scene, 5), (node, true), "another role");
@@ -171,7 +171,7 @@ fn a_control_plane_is_given_by_a_ticket_that_names_its_machine() {
     let scene = Scene::new();
     let both = [KubernetesRole::ControlPlane, KubernetesRole::Worker].into();
     let offer = Offer { role: ClusterRole::Coordinator, kubernetes: both, ..offer(2, 1) };
-    assert_eq!(scene.refuses(Asks::IssueTicket(offer.clone())), Denied::ControlPlaneUnnamed);
+    assert_eq!(scene.refuses(Asks::IssueTicket(offer.clone())), Denial::ControlPlaneUnnamed);
     let mut scene = scene;
     scene.asks(Asks::IssueTicket(Offer { machine: Some(machine_key(2)), ..offer }));
     scene.yes(&redeem(2, 2));

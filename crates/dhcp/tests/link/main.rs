@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, Lease, Report, Station, Term};
 use dhcp::server::{Config, InvalidConfig, Server};
 use dhcp::wire::{DhcpMessage, MessageType};
-use dhcp::{Mac, Prefix};
+use dhcp::{HardwareAddress, Prefix};
 use model::{Ipv4Prefix, POD_PREFIX, Prefixes, SERVICE_PREFIX, UnfitLink};
 
 mod asking;
@@ -32,8 +32,8 @@ fn server() -> Server {
     Server::new(config()).expect("a pool in its network")
 }
 
-fn mac(last: u8) -> Mac {
-    Mac([2, 0, 0, 0, 0, last])
+fn mac(last: u8) -> HardwareAddress {
+    HardwareAddress([2, 0, 0, 0, 0, last])
 }
 
 /// The VPN of this file's machines.
@@ -41,7 +41,7 @@ fn vpn() -> Ipv4Prefix {
     Ipv4Prefix::new(Ipv4Addr::new(10, 9, 0, 0), 16).expect("a prefix")
 }
 
-fn client(mac: Mac, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Client {
+fn client(mac: HardwareAddress, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Client {
     Client::start(Station { mac, seed }, now, out)
 }
 

@@ -76,7 +76,7 @@ fn an_answer_goes_where_the_client_hears_it() {
     assert_eq!((said.lease_time, said.renewal_time, said.rebinding_time), (Some(u32::MAX), None, None));
     discover.broadcast = true;
     let offer = server.handle(&discover.emit(), now).expect("an offer");
-    assert_eq!((offer.mac, offer.destination), (Mac::BROADCAST, Ipv4Addr::BROADCAST));
+    assert_eq!((offer.mac, offer.destination), (HardwareAddress::BROADCAST, Ipv4Addr::BROADCAST));
     assert!(DhcpMessage::parse(&offer.bytes).expect("an offer").broadcast, "as it was asked");
     let mut with_address = discover.clone();
     with_address.ciaddr = config().last;

@@ -108,7 +108,7 @@ impl Link {
                 }
                 if let Some(reply) = self.server.handle(&bytes, self.now) {
                     let receivers = (0..self.clients.len())
-                        .filter(|&index| reply.mac == Mac::BROADCAST || reply.mac == station(index));
+                        .filter(|&index| reply.mac == HardwareAddress::BROADCAST || reply.mac == station(index));
                     for index in receivers {
                         self.carry(Packet::ToClient(index, reply.bytes.clone()));
                     }
@@ -176,7 +176,7 @@ fn damage(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
     bytes
 }
 
-fn station(index: usize) -> Mac {
+fn station(index: usize) -> HardwareAddress {
     mac(u8::try_from(index + 1).expect("few clients"))
 }
 

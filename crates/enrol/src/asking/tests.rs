@@ -12,18 +12,18 @@ use unlock::renewal::{Giver, HearError};
 use super::*;
 use crate::config::{PolicyError, WithoutTpm};
 use crate::fixture::{ca, secret};
-use crate::found::{Decision, Findings};
+use crate::found::{BootDecision, Findings};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
 /// A machine that found this begins to wait.
 fn waiting(found: &Findings) -> (WaitingMachine<'_>, Effect<'_>) {
-    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    let BootDecision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
     WaitingMachine::begin(wait, seal.as_deref())
 }
 
 /// A member that found that it has no key.
 fn locked(found: &Findings) -> LockedMember<'_> {
-    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    let BootDecision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
     wait.locked_member(seal.as_deref()).expect("it waits for its key")
 }
 
@@ -131,16 +131,16 @@ fn an_activated_machine_creates_or_joins_wherever_it_is_cut() {
         let first = world.boot_given(given, Some(Cut { after, sectors: 0 }));
         assert!(matches!(first, Ended::Cut | Ended::Running(_)), "{first:?}");
         let ended = match world.found().decision {
-            Decision::Wait(Wait::Blank(_), _) => {
+            BootDecision::Wait(Wait::Blank(_), _) => {
                 let again = activated(&world);
                 assert!(world.store.admitted.len() <= 1, "admitted before the cut, or not");
                 world.boot_given(again, None)
             }
-            Decision::Open(_)
-            | Decision::Create(_)
-            | Decision::Join(_)
-            | Decision::Admitted(_)
-            | Decision::Wait(..) => world.boot(None),
+            BootDecision::Open(_)
+            | BootDecision::Create(_)
+            | BootDecision::Join(_)
+            | BootDecision::Admitted(_)
+            | BootDecision::Wait(..) => world.boot(None),
         };
         assert!(matches!(ended, Ended::Running(_)), "{ended:?} after {after}");
     }
@@ -222,7 +222,7 @@ fn a_jump_by_the_owners_word_leaves_old_or_new_at_a_cut() {
     const RECOVERY: u64 = 1 << 48;
     let world = joined();
     let found = world.found();
-    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    let BootDecision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
     let of = |version| {
         let coordinators = vec![Coordinator { machine: MachineId([1; 16]), endpoints: vec!["192.0.2.7:7836".into()] }];
         ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())

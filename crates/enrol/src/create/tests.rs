@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-use keys::header::{Copies, Copy, Header, State};
+use keys::header::{Copies, Copy, Header, HeaderState};
 use keys::record::Record;
 use keys::recovery;
 use keys::seal::{self, Body, Candidate};
-use keys::two_slot::{Next, Slot};
+use keys::two_slot::{NextSlot, Slot};
 use model::{BootClass, Uuid};
 
 use super::*;
@@ -19,9 +19,9 @@ use crate::step::Effect;
 use crate::world::{Chip, Cut, Ended, Somebody, World, authorities};
 
 /// Random bytes that tell which draw they came from: the n-th draw is n, n, n, ….
-fn numbered() -> Material {
+fn numbered() -> CreationMaterial {
     let mut draw = 0;
-    let material = Material::draw(|bytes| {
+    let material = CreationMaterial::draw(|bytes| {
         draw += 1;
         bytes.fill(draw);
         Ok::<(), Infallible>(())
@@ -37,7 +37,7 @@ struct Written {
     record: Record,
     seal: Body,
     holder: Holder,
-    random: Material,
+    random: CreationMaterial,
 }
 
 fn written(level: Level) -> Written {
@@ -47,7 +47,7 @@ fn written(level: Level) -> Written {
         ca_certificate: b"CA certificate".to_vec(),
         machine_certificate: b"machine certificate".to_vec(),
     };
-    let first = Next::FIRST;
+    let first = NextSlot::FIRST;
     let config::VerifiedConfig { config, digest } = config::read(&config).expect("it verifies");
     let Intent::Create(create) = config.intent else { panic!("it creates") };
     let next = NextWrites { seal: first, share: first, directory: first, record: first };
@@ -61,7 +61,7 @@ fn written(level: Level) -> Written {
     let effects = plan.effects();
 
     let random = numbered();
-    let header = |wanted: State| {
+    let header = |wanted: HeaderState| {
         let mut copies = effects.iter().filter_map(|effect| {
             let Effect::WriteHeader { state, bytes, .. } = effect else { return None };
             (*state == wanted).then_some(bytes)
@@ -84,8 +84,8 @@ fn written(level: Level) -> Written {
     let [Candidate::Member(sealed)] = &seals[..] else { panic!("a member's") };
     let opened = sealed.open(&random.fresh.seal_root).expect("the root opens the seal");
     Written {
-        provisional: header(State::Provisional),
-        committed: header(State::Committed),
+        provisional: header(HeaderState::Provisional),
+        committed: header(HeaderState::Committed),
         record: Record::decode(record.clear()).expect("a record"),
         seal: opened,
         holder,
@@ -183,7 +183,7 @@ fn a_commit_after_a_cut_writes_both_copies() {
             else {
                 panic!("two headers")
             };
-            assert_eq!((first.state, &first), (State::Committed, &second));
+            assert_eq!((first.state, &first), (HeaderState::Committed, &second));
         }
         assert_eq!(cuts, 1, "one border lies between seal and commit");
     }

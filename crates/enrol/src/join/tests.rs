@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
-use cluster::redeem::{BadRedeem, Redeem as Request};
-use keys::header::{Copy, State};
+use cluster::redeem::{BadRedeem, RedeemRequest as Request};
+use keys::header::{Copy, HeaderState};
 use keys::record::Record;
 use keys::recovery;
 use keys::two_slot::Slot;
@@ -12,7 +12,7 @@ use model::{Assignment, ClusterId, MachinePubKey, WaitState};
 use super::*;
 use crate::asking::{self, WaitingMachine};
 use crate::fixture::{self, ca, secret};
-use crate::found::{Decision, Findings, Report};
+use crate::found::{BootDecision, Findings, Report};
 use crate::plan::Refusal;
 use crate::step::{HeaderCopy, Step};
 use crate::wait::Wait;
@@ -48,7 +48,7 @@ fn material() -> Material {
 }
 
 fn asker_of(found: Findings, recorder: &mut Recorder) -> Asker {
-    let Decision::Join(joining) = found.decision else { panic!("a config that joins: {found:?}") };
+    let BootDecision::Join(joining) = found.decision else { panic!("a config that joins: {found:?}") };
     let attempting = joining.attempt::<Chip>(material(), None).expect("fits");
     attempting.perform(recorder).expect("it is remembered")
 }
@@ -85,8 +85,11 @@ fn a_request_says_what_was_made_and_holds_on_one_connection() {
 fn a_machine_names_its_tpm_also_as_an_attempt_resumes() {
     let mut world = World::invited(Level::Encrypted, Some(Chip::default()));
     let joining = |world: &World| match world.found().decision {
-        Decision::Join(joining) => *joining,
-        other @ (Decision::Create(_) | Decision::Admitted(_) | Decision::Open(_) | Decision::Wait(..)) => {
+        BootDecision::Join(joining) => *joining,
+        other @ (BootDecision::Create(_)
+        | BootDecision::Admitted(_)
+        | BootDecision::Open(_)
+        | BootDecision::Wait(..)) => {
             panic!("{other:?}")
         }
     };
@@ -105,7 +108,7 @@ fn a_machine_names_its_tpm_also_as_an_attempt_resumes() {
 /// Proves: S3 S4
 #[test]
 fn an_answer_that_does_not_fit_is_refused_by_name() {
-    type Edit = fn(&mut Answer, &mut IssuedCertificates);
+    type Edit = fn(&mut RedeemAnswer, &mut IssuedCertificates);
     let rows: [(&str, Edit); 7] = [
         ("the answer is of another cluster than the ticket's", |_, issued| issued.ca_spki[30] ^= 1),
         ("the cluster does not name the owner who signed this machine's config", |answer, _| {
@@ -176,12 +179,12 @@ fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
         given
     };
     let found = world.found_with(given(|_| ()), Ok(None));
-    assert!(matches!(found.decision, Decision::Admitted(_)), "{found:?}");
+    assert!(matches!(found.decision, BootDecision::Admitted(_)), "{found:?}");
     let found = world.found_with(given(|offer| offer.issued.ca_spki[30] ^= 1), Ok(None));
     assert_eq!(found.reports, [Report::NotAccepted(OfferError::OtherCluster)]);
-    assert!(matches!(found.decision, Decision::Join(joining) if joining.resumes()));
+    assert!(matches!(found.decision, BootDecision::Join(joining) if joining.resumes()));
     let blank = World::invited(Level::Encrypted, None).found_with(given(|_| ()), Ok(None));
-    assert!(matches!(blank.decision, Decision::Join(joining) if !joining.resumes()), "nobody asked for it");
+    assert!(matches!(blank.decision, BootDecision::Join(joining) if !joining.resumes()), "nobody asked for it");
 }
 
 /// Everything that a join writes.
@@ -202,7 +205,7 @@ fn written(level: Level) -> (Vec<Effect>, Attempt) {
 #[test]
 fn a_join_writes_in_this_order_and_no_other() {
     use HeaderCopy::{First, Second};
-    use State::{Committed, Provisional};
+    use HeaderState::{Committed, Provisional};
     let steps: Vec<_> = written(Level::Authenticated).0.iter().map(Effect::step).collect();
     let expected = [
         Step::WriteAttempt,

@@ -28,15 +28,15 @@ enum Half {
 /// The sectors between two flushes.
 type Epoch = Vec<(u64, Vec<u8>)>;
 
-fn epochs(steps: &[Step]) -> Vec<Epoch> {
+fn epochs(steps: &[TableStep]) -> Vec<Epoch> {
     let mut epochs = vec![Epoch::new()];
     for step in steps {
         match step {
-            Step::Write { at, bytes } => {
+            TableStep::Write { at, bytes } => {
                 let sectors = (at / SECTOR..).zip(bytes.chunks(512).map(<[u8]>::to_vec));
                 epochs.last_mut().expect("one at least").extend(sectors);
             }
-            Step::Flush => epochs.push(Epoch::new()),
+            TableStep::Flush => epochs.push(Epoch::new()),
         }
     }
     assert!(epochs.pop().is_some_and(|left| left.is_empty()), "a plan ends flushed");
@@ -107,7 +107,7 @@ const CUTS: [[Fate; 3]; 7] = [
     [Fate::Lost, Fate::Kept, Fate::Kept],
 ];
 
-fn every_cut(disk: &Disk, steps: &[Step], mut look: impl FnMut(Disk)) {
+fn every_cut(disk: &Disk, steps: &[TableStep], mut look: impl FnMut(Disk)) {
     let epochs = epochs(steps);
     for epoch in 1..=epochs.len() {
         for at in 0..epochs[epoch - 1].len() {

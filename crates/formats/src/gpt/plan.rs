@@ -14,7 +14,7 @@ const UNIT: u64 = (1 << 20) / SECTOR;
 
 /// Action on a disk; the actions of a plan are taken in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum TableStep {
     /// Write whole sectors.
     Write {
         /// Where, in bytes from the disk's start.
@@ -55,7 +55,7 @@ impl Table {
     ///
     /// # Errors
     /// [`CannotMake`] names the partition that does not fit.
-    pub fn make(bytes: u64, guid: Uuid, partitions: &[Entry]) -> Result<Vec<Step>, CannotMake> {
+    pub fn make(bytes: u64, guid: Uuid, partitions: &[Entry]) -> Result<Vec<TableStep>, CannotMake> {
         let sectors = bytes / SECTOR;
         let last_usable = sectors.checked_sub(ARRAY_SECTORS + 2).ok_or(CannotMake::Refused(super::Bad::Room))?;
         let header = Header { guid, first_usable: PRIMARY + 1 + ARRAY_SECTORS, last_usable, entries: MOST_ENTRIES };
@@ -71,7 +71,7 @@ impl Table {
         }
         let entries = entries(&array, &header).map_err(CannotMake::Refused)?;
         let table = Self { sectors, copy: TableCopy::Primary, header, array, entries };
-        let mut steps = vec![Step::Write { at: 0, bytes: protective_mbr(sectors) }];
+        let mut steps = vec![TableStep::Write { at: 0, bytes: protective_mbr(sectors) }];
         table.write(TableCopy::Primary, &mut steps);
         table.write(TableCopy::Backup, &mut steps);
         Ok(steps)
@@ -80,7 +80,7 @@ impl Table {
     /// The plan that makes the primary copy as the backup says; empty where the primary was read. The backup itself is
     /// not touched: it is the only one that holds.
     #[must_use]
-    pub fn mend(&self) -> Vec<Step> {
+    pub fn mend(&self) -> Vec<TableStep> {
         let mut steps = Vec::new();
         match self.copy {
             TableCopy::Primary => {}
@@ -94,7 +94,7 @@ impl Table {
     ///
     /// # Errors
     /// [`CannotGrow`]
-    pub fn grow(&self, number: u32) -> Result<(Vec<Step>, Entry), CannotGrow> {
+    pub fn grow(&self, number: u32) -> Result<(Vec<TableStep>, Entry), CannotGrow> {
         let found = self.entries.iter().find(|entry| entry.number == number);
         let mut entry = found.cloned().ok_or(CannotGrow::Missing(number))?;
         if let Some(behind) = self.entries.iter().find(|other| other.first > entry.first) {
@@ -121,7 +121,7 @@ impl Table {
     }
 
     /// Writes one copy: torn anywhere, one of its checksums does not hold, so neither part need be durable first.
-    fn write(&self, copy: TableCopy, steps: &mut Vec<Step>) {
+    fn write(&self, copy: TableCopy, steps: &mut Vec<TableStep>) {
         let last = self.sectors - 1;
         let (own, other, array) = match copy {
             TableCopy::Primary => (PRIMARY, last, PRIMARY + 1),
@@ -129,9 +129,9 @@ impl Table {
         };
         let mut entries = self.array.clone();
         entries.resize(entries.len().next_multiple_of(SECTOR_BYTES), 0);
-        steps.push(Step::Write { at: array * SECTOR, bytes: entries });
-        steps.push(Step::Write { at: own * SECTOR, bytes: self.header_sector(own, other, array) });
-        steps.push(Step::Flush);
+        steps.push(TableStep::Write { at: array * SECTOR, bytes: entries });
+        steps.push(TableStep::Write { at: own * SECTOR, bytes: self.header_sector(own, other, array) });
+        steps.push(TableStep::Flush);
     }
 
     fn header_sector(&self, own: u64, other: u64, array: u64) -> Vec<u8> {

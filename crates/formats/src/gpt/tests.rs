@@ -26,9 +26,9 @@ impl Disk {
         disk
     }
 
-    pub(super) fn perform(&mut self, steps: &[Step]) {
+    pub(super) fn perform(&mut self, steps: &[TableStep]) {
         for step in steps {
-            if let Step::Write { at, bytes } = step {
+            if let TableStep::Write { at, bytes } = step {
                 assert!(
                     at % SECTOR == 0 && (bytes.len() as u64).is_multiple_of(SECTOR) && !bytes.is_empty(),
                     "whole sectors"
@@ -290,7 +290,8 @@ fn a_name_ends_at_its_first_zero_and_may_be_nonsense() {
 #[test]
 fn the_protective_mbr_covers_the_disk_or_two_tebibytes() {
     let mbr = |sectors: u64| {
-        let Step::Write { at: 0, bytes } = Table::make(sectors * SECTOR, DISK, &[]).expect("room").remove(0) else {
+        let TableStep::Write { at: 0, bytes } = Table::make(sectors * SECTOR, DISK, &[]).expect("room").remove(0)
+        else {
             panic!("the MBR comes first")
         };
         bytes

@@ -24,7 +24,7 @@ fn ours() -> Code {
 /// Proof that a caller with `code` hands in, once the machine has convinced it.
 fn handed_in(code: &Code, machine: &BlankMachine, connection: Connection) -> Result<Proof, CodeMismatch> {
     let proof = machine.proof(&connection);
-    Ok(Caller::new(code, connection).believes(&proof)?.hands_in(CONFIG))
+    Ok(ActivationCaller::new(code, connection).believes(&proof)?.hands_in(CONFIG))
 }
 
 /// Proves: N1
@@ -48,11 +48,11 @@ fn an_impostor_and_a_relay_are_told_nothing() {
         ("another leaf", Connection { leaf_spki: [7; 32], ..HERE }),
     ] {
         let proof = machine.proof(&other);
-        assert!(Caller::new(&ours(), HERE).believes(&proof).is_err(), "{what}");
+        assert!(ActivationCaller::new(&ours(), HERE).believes(&proof).is_err(), "{what}");
     }
     let proof = machine.proof(&HERE);
     for cut in [&proof[..31], &[]] {
-        assert!(Caller::new(&ours(), HERE).believes(cut).is_err(), "cut short");
+        assert!(ActivationCaller::new(&ours(), HERE).believes(cut).is_err(), "cut short");
     }
 }
 
@@ -64,7 +64,7 @@ fn what_one_side_says_is_not_passed_off_for_what_the_other_says() {
     let mirror = Connection { leaf_spki: sha256(&[CONFIG]), ..HERE };
     let mut machine = BlankMachine::new(ours());
     let answer = handed_in(&ours(), &machine, mirror).expect("both know the code");
-    assert!(Caller::new(&ours(), mirror).believes(&answer).is_err(), "a caller's words, reflected");
+    assert!(ActivationCaller::new(&ours(), mirror).believes(&answer).is_err(), "a caller's words, reflected");
     let proof = machine.proof(&mirror);
     assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &proof), Err(HandInError::Code));
     assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &answer), Ok(()));

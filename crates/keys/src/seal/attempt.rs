@@ -8,7 +8,7 @@
 //!                        bytes config_digest = 5; }
 //! ```
 
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use model::{BootClass, ConfigDigest, DiskUuid, LocalKey, SealRoot, Uuid, VpnPrivKey};
 use prost::Message as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
@@ -108,7 +108,7 @@ impl Attempt {
     /// [`SealError`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
         strict::check(bytes, &BODY)?;
-        let wire: BodyWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(BODY.name))?;
+        let wire: BodyWire = wiped::decode(bytes).map_err(|_| FormatError::Truncated(BODY.name))?;
         let key = |field, bytes: &[u8]| secret(bytes).ok_or(SealError::Size(field));
         Ok(Self {
             identity: SigningKey::from_seed(key("identity_seed", &wire.identity_seed)?),
@@ -138,8 +138,8 @@ impl AttemptClear {
     /// [`SealError`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
         strict::check(bytes, &CLEAR)?;
-        let wire = ClearWire::decode(bytes).map_err(|_| Malformed::Truncated(CLEAR.name))?;
-        let no_binding = Malformed::NoArm { message: CLEAR.name, oneof: "binding" };
+        let wire = ClearWire::decode(bytes).map_err(|_| FormatError::Truncated(CLEAR.name))?;
+        let no_binding = FormatError::NoArm { message: CLEAR.name, oneof: "binding" };
         if wire.kind != KIND {
             return Err(SealError::Kind);
         }

@@ -19,7 +19,7 @@ fn beside_a_liar(endpoints: &[&str]) -> World {
     world
 }
 
-fn named(endpoints: &[&str]) -> [(u8, Peer); 2] {
+fn named(endpoints: &[&str]) -> [(u8, MeshPeer); 2] {
     [(HONEST, peer(HONEST, 1, None, &[HOME])), (LIAR, peer(LIAR, 2, None, endpoints))]
 }
 

@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use mesh::kernel::{Counters, FoundPeer, KernelState, PeerChange, Route, UplinkRoute, Way};
-use mesh::peer::Peer;
+use mesh::peer::MeshPeer;
 use mesh::surroundings::Surroundings;
 use mesh::{Echo, Effect, Event, Mesh};
 use model::{Ipv4Prefix, MachineId, Prefixes, VPN_PREFIX, VpnPubKey, pod_prefix};
@@ -257,11 +257,11 @@ impl World {
         }
     }
 
-    fn peers(&mut self, peers: &[(u8, Peer)]) {
+    fn peers(&mut self, peers: &[(u8, MeshPeer)]) {
         self.handle(Event::Peers(peers.iter().map(|(id, peer)| (MachineId([*id; 16]), peer.clone())).collect()));
     }
 
-    fn changed(&mut self, changed: &[(u8, Option<Peer>)]) {
+    fn changed(&mut self, changed: &[(u8, Option<MeshPeer>)]) {
         let changed = changed.iter().map(|(id, peer)| (MachineId([*id; 16]), peer.clone())).collect();
         self.handle(Event::Changed(changed));
     }
@@ -288,8 +288,8 @@ fn at(endpoint: &str) -> SocketAddrV4 {
     endpoint.parse().expect("an endpoint")
 }
 
-fn peer(key: u8, address: u8, pods: Option<u8>, endpoints: &[&str]) -> Peer {
-    Peer {
+fn peer(key: u8, address: u8, pods: Option<u8>, endpoints: &[&str]) -> MeshPeer {
+    MeshPeer {
         key: VpnPubKey([key; 32]),
         vpn_ip: [10, 118, 0, address].into(),
         pods: pods.map(pod_prefix),
@@ -467,7 +467,7 @@ fn a_narrow_path_limits_its_peers_routes_and_is_written_once() {
     assert!(world.echoes.iter().all(|echo| echo.vpn_ip == narrow.vpn_ip), "nobody else says anything");
     let (written, asked) = (world.routes.len(), world.echoes.len());
     world.pass(24 * 3600);
-    world.changed(&[(1, Some(Peer { endpoints: vec![at(HOME), at("10.118.0.7:7838")], ..narrow }))]);
+    world.changed(&[(1, Some(MeshPeer { endpoints: vec![at(HOME), at("10.118.0.7:7838")], ..narrow }))]);
     assert_eq!(world.routes.len(), written, "not one write in a day");
     assert!((world.echoes.len() - asked) <= 24 * 6 * mesh::path::MOST_ECHOES, "nor many echoes");
     // Somebody takes the limit away; it comes back. The path becomes wide: the routes are as if it always had been.
@@ -586,7 +586,7 @@ fn a_peer_that_never_answers_is_made_anew_while_it_is_sent_to() {
 }
 
 /// Peer as a cluster may name it, of few keys, addresses and prefixes, so that they meet.
-fn any_peer() -> impl Strategy<Value = Peer> {
+fn any_peer() -> impl Strategy<Value = MeshPeer> {
     let endpoints = proptest::sample::subsequence(vec![HOME, OTHER, "10.118.0.7:7838", "127.0.0.1:7838"], 0..=4);
     (0..8_u8, 0..6_u8, proptest::option::of(0..4_u8), endpoints)
         .prop_map(|(key, address, pods, endpoints)| peer(key, address + 1, pods, &endpoints))
@@ -594,8 +594,8 @@ fn any_peer() -> impl Strategy<Value = Peer> {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Peers(BTreeMap<u8, Peer>),
-    Changed(BTreeMap<u8, Option<Peer>>),
+    Peers(BTreeMap<u8, MeshPeer>),
+    Changed(BTreeMap<u8, Option<MeshPeer>>),
     Foreign(u8, u8),
     Lost(u8),
     Copied,
@@ -622,7 +622,7 @@ proptest! {
     #[test]
     fn the_kernel_comes_to_what_the_cluster_says(steps in proptest::collection::vec(any_step(), 1..30)) {
         let mut world = World::new();
-        let mut list: BTreeMap<u8, Peer> = BTreeMap::new();
+        let mut list: BTreeMap<u8, MeshPeer> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Peers(peers) => {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sim::world::{Plan, Report, run};
+use sim::world::{Report, WorldPlan, run};
 
 /// Between two lines about how it goes.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -94,13 +94,13 @@ fn search(first: u64, size: Size, over: Over) -> ExitCode {
 
 impl Size {
     /// Size and length of a seed's world.
-    const fn plan(self, seed: u64) -> Plan {
+    const fn plan(self, seed: u64) -> WorldPlan {
         match (self, seed % 20) {
-            (Self::Small, _) => Plan::SMALL,
-            (Self::Mixed, 0) => Plan { machines: 400, members: 350, tickets: 10, lasts: 20_000, events: 100_000 },
-            (Self::Mixed, 1..5) => Plan { machines: 60, members: 0, tickets: 20, lasts: 40_000, events: u64::MAX },
-            (Self::Mixed, 5..10) => Plan { machines: 7, members: 0, tickets: 6, lasts: 120_000, events: u64::MAX },
-            (Self::Mixed, _) => Plan { machines: 29, members: 0, tickets: 12, lasts: 60_000, events: u64::MAX },
+            (Self::Small, _) => WorldPlan::SMALL,
+            (Self::Mixed, 0) => WorldPlan { machines: 400, members: 350, tickets: 10, lasts: 20_000, events: 100_000 },
+            (Self::Mixed, 1..5) => WorldPlan { machines: 60, members: 0, tickets: 20, lasts: 40_000, events: u64::MAX },
+            (Self::Mixed, 5..10) => WorldPlan { machines: 7, members: 0, tickets: 6, lasts: 120_000, events: u64::MAX },
+            (Self::Mixed, _) => WorldPlan { machines: 29, members: 0, tickets: 12, lasts: 60_000, events: u64::MAX },
         }
     }
 

@@ -6,7 +6,7 @@ use cluster::state::{HandOverError, StateVersion};
 use member::{Effect, EffectKind, EtcdStart, KeptFile, OwnerReason};
 use model::ClusterRole;
 
-use super::{Broken, holds};
+use super::{Breach, holds};
 
 /// Voices that say of a coordinator that it is a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +86,8 @@ pub const STEP: &str = "one step of a role follows the other";
 /// Checks an effect before it is performed.
 ///
 /// # Errors
-/// [`Broken`] names the law.
-pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Broken> {
+/// [`Breach`] names the law.
+pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach> {
     let how = || format!("machine {n}: {effect:?}, {facts:?}");
     let is_node = facts.kept.assignment.role() == ClusterRole::Node;
     match effect {
@@ -148,20 +148,20 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Broken
 /// Checks a step of the role that begins, where another one may be under way.
 ///
 /// # Errors
-/// [`Broken`] when one is.
-pub fn one_step(n: u16, underway: Option<EffectKind>, begins: EffectKind) -> Result<(), Broken> {
+/// [`Breach`] when one is.
+pub fn one_step(n: u16, underway: Option<EffectKind>, begins: EffectKind) -> Result<(), Breach> {
     holds(STEP, underway.is_none(), || format!("machine {n}: {begins:?} beside {underway:?}"))
 }
 
 /// Checks the version that a machine goes by after a word, with how many coordinators knew less than it and how many there are.
 ///
 /// # Errors
-/// [`Broken`] when it goes by a lower one.
+/// [`Breach`] when it goes by a lower one.
 pub fn version(
     n: u16,
     (before, after): (Option<StateVersion>, Option<StateVersion>),
     (behind, others): (usize, usize),
-) -> Result<(), Broken> {
+) -> Result<(), Breach> {
     let doubted = behind >= others.clamp(1, 2);
     holds(VERSION, before <= after || doubted, || format!("machine {n}: {before:?}, then {after:?}"))
 }
@@ -169,61 +169,61 @@ pub fn version(
 /// Checks a word that says Node to a machine, which is `needed`.
 ///
 /// # Errors
-/// [`Broken`] when it is.
-pub fn told_node(n: u16, needed: bool) -> Result<(), Broken> {
+/// [`Breach`] when it is.
+pub fn told_node(n: u16, needed: bool) -> Result<(), Breach> {
     holds(LOOK, !needed, || format!("machine {n}"))
 }
 
 /// Checks keys that were handed over.
 ///
 /// # Errors
-/// [`Broken`] when they may not be.
-pub fn handed_over(n: u16, may: Result<(), HandOverError>) -> Result<(), Broken> {
-    may.map_err(|why| Broken { law: KEYS, how: format!("machine {n}: {why}") })
+/// [`Breach`] when they may not be.
+pub fn handed_over(n: u16, may: Result<(), HandOverError>) -> Result<(), Breach> {
+    may.map_err(|why| Breach { law: KEYS, how: format!("machine {n}: {why}") })
 }
 
 /// Checks keys that were given by a coordinator, whose etcd has a leader or not.
 ///
 /// # Errors
-/// [`Broken`] when it has none: then nobody confirms what its copy says.
-pub fn given(n: u16, is_led: bool) -> Result<(), Broken> {
+/// [`Breach`] when it has none: then nobody confirms what its copy says.
+pub fn given(n: u16, is_led: bool) -> Result<(), Breach> {
     holds(GIVEN, is_led, || format!("machine {n}"))
 }
 
 /// Checks that a machine that acknowledges a share of an epoch has it.
 ///
 /// # Errors
-/// [`Broken`] when it has not.
-pub fn acknowledged(machine: model::MachineId, epoch: u32, holds_it: bool) -> Result<(), Broken> {
+/// [`Breach`] when it has not.
+pub fn acknowledged(machine: model::MachineId, epoch: u32, holds_it: bool) -> Result<(), Breach> {
     holds(SHARE, holds_it, || format!("{machine}, epoch {epoch}"))
 }
 
 /// Checks that a machine that heard all knows the peers.
 ///
 /// # Errors
-/// [`Broken`] when it does not.
-pub fn knows(n: u16, knows: bool) -> Result<(), Broken> {
+/// [`Breach`] when it does not.
+pub fn knows(n: u16, knows: bool) -> Result<(), Breach> {
     holds("every live machine converges to the store's peers", knows, || format!("machine {n} does not"))
 }
 
 /// Checks the word of a coordinator that its next start takes the cluster key of `generation`.
 ///
 /// # Errors
-/// [`Broken`] when not all its shares carry that.
-pub fn takes(n: u16, generation: u32, is_carried: bool) -> Result<(), Broken> {
+/// [`Breach`] when not all its shares carry that.
+pub fn takes(n: u16, generation: u32, is_carried: bool) -> Result<(), Breach> {
     holds(CARRIED, is_carried, || format!("machine {n}: a share without generation {generation}"))
 }
 
 /// Checks the next deadline of a life that has just done all that was due: a shell that waits for a past one waits for nothing.
 ///
 /// # Errors
-/// [`Broken`] when that is `past`.
-pub fn waits(n: u16, past: bool, why: &str) -> Result<(), Broken> {
+/// [`Breach`] when that is `past`.
+pub fn waits(n: u16, past: bool, why: &str) -> Result<(), Breach> {
     holds("no life waits for a deadline that is past", !past, || format!("machine {n}: {why}"))
 }
 
 /// Breach of a law by a machine that needs its owner, though nothing was damaged.
 #[must_use]
-pub fn needs_owner(n: u16, why: OwnerReason) -> Broken {
-    Broken { law: "no machine needs its owner while nothing is damaged", how: format!("machine {n}: {why}") }
+pub fn needs_owner(n: u16, why: OwnerReason) -> Breach {
+    Breach { law: "no machine needs its owner while nothing is damaged", how: format!("machine {n}: {why}") }
 }

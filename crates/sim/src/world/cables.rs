@@ -1,7 +1,7 @@
 //! Machines that are cut off from all others, coordinators too: what they ask reaches nobody, what they know gets old, and etcd
 //! goes on without them, or not at all. A law says how soon whoever is reached again knows what etcd holds.
 
-use cluster::record::Machine;
+use cluster::record::MachineRecord;
 use cluster::state::{Change, State, StateVersion};
 use cluster::view::View;
 use model::MachineId;
@@ -11,7 +11,7 @@ use super::records::RecordsCopy;
 use super::{Cable, Event, Power, Who, World};
 use crate::cast;
 use crate::etcd::Etcd;
-use crate::laws::Broken;
+use crate::laws::Breach;
 
 /// Time within which a machine that is reached hears what is new.
 pub(super) const INTERVAL: u64 = 3000;
@@ -98,7 +98,7 @@ impl World {
     }
 
     /// Law that a machine which was a member, on, and reached for two intervals knows what etcd held before these.
-    pub(super) fn is_up_to_date(&self, n: u16) -> Result<(), Broken> {
+    pub(super) fn is_up_to_date(&self, n: u16) -> Result<(), Breach> {
         let machine = &self.machines[&n];
         let Some(listens) = machine.living.as_ref().and_then(|living| living.stream.as_ref()) else { return Ok(()) };
         let Some(before) = self.now.checked_sub(2 * INTERVAL + ANSWERED) else { return Ok(()) };
@@ -107,7 +107,7 @@ impl World {
         let is_kept = self.coordinators.get(&listens.by).is_some_and(is_kept);
         let before = if is_kept { before } else { before.saturating_sub(LAPSED) };
         // Who was removed is told nothing more, and may not have asked since.
-        let belongs = self.store.view.state().machine(&cast::id(n)).is_some_and(Machine::belongs);
+        let belongs = self.store.view.state().machine(&cast::id(n)).is_some_and(MachineRecord::belongs);
         if !machine.is_member()
             || machine.power == Power::Off
             || machine.reached_since > before
@@ -119,6 +119,6 @@ impl World {
         let (knows, held) = (machine.known.version(), self.store.at(before));
         let law = "every live machine converges to the store's peers within two intervals of reachability";
         let how = || format!("machine {n} knows {knows:?}, etcd held {held:?} at {before} ms");
-        if knows >= held { Ok(()) } else { Err(Broken { law, how: how() }) }
+        if knows >= held { Ok(()) } else { Err(Breach { law, how: how() }) }
     }
 }

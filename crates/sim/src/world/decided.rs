@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::key::AUDIT;
 use cluster::request::Request;
 use cluster::state::Change;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use member::{EffectKind, EffectOutcome, Event as Hears};
 use model::{Level, MachineId};
 
@@ -17,11 +17,11 @@ use super::records::RecordsCopy;
 use super::trail::short;
 use super::{Event, MOST_TRIES, Power, Who, World, asks_to_join};
 use crate::cast;
-use crate::laws::Broken;
+use crate::laws::Breach;
 
 impl World {
     /// A coordinator decides over what it has seen, unless it is off.
-    pub(super) fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Broken> {
+    pub(super) fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Breach> {
         let now = self.clock(via);
         let serves = matches!(who, Who::Own { .. } | Who::Coordinator) || self.serves(via);
         if !self.hears_from(who, via) {
@@ -37,7 +37,7 @@ impl World {
         }
         let proposal = catch_unwind(AssertUnwindSafe(|| (self.parts.decide)(&decision, view.state(), now)));
         let how = || format!("{:?}", decision.request());
-        let proposal = proposal.map_err(|_| Broken { law: "decide never panics", how: how() })?;
+        let proposal = proposal.map_err(|_| Breach { law: "decide never panics", how: how() })?;
         let after = 1 + self.below(40);
         self.put(after, Event::Commit { who, decision, via, proposal });
         Ok(())
@@ -49,7 +49,7 @@ impl World {
         mut decision: Decision,
         via: MachineId,
         proposal: Proposal,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Breach> {
         // The leader changes: whether it was committed, nobody is told.
         let (reaches, answered) = match self.random.below(30) {
             0 => (false, false),
@@ -74,7 +74,7 @@ impl World {
                     && (before + 1..=self.etcd.revision()).any(changed)
                 {
                     let how = format!("{denied:?} to {:?}", decision.request());
-                    return Err(Broken { law: "a refusal changes nothing but the audit", how });
+                    return Err(Breach { law: "a refusal changes nothing but the audit", how });
                 }
                 if let Ok(granted) = answer {
                     self.laws.granted(granted)?;
@@ -94,7 +94,7 @@ impl World {
                 let version = self.coordinators.get(&via).filter(|copy| copy.followed).map(version);
                 let how = || format!("{} has not seen revision {seen}", short(via));
                 if version.is_some_and(|version| version < seen) {
-                    return Err(Broken { law: "a watch tells what a transaction was refused for", how: how() });
+                    return Err(Breach { law: "a watch tells what a transaction was refused for", how: how() });
                 }
                 let after = 1 + self.below(if version.is_some() { 10 } else { 300 });
                 self.put(after, Event::Ask { who, decision, via });
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// Every revision that was not checked yet.
-    pub(super) fn check(&mut self) -> Result<(), Broken> {
+    pub(super) fn check(&mut self) -> Result<(), Breach> {
         while self.checked < self.etcd.revision() {
             self.checked += 1;
             self.laws.changed(self.etcd.changed_in(self.checked))?;
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// A machine asks for what opens its disk, or to be let in.
-    pub(super) fn opens(&mut self, n: u16) -> Result<(), Broken> {
+    pub(super) fn opens(&mut self, n: u16) -> Result<(), Breach> {
         let (other_key, shares) = (self.random.below(8) == 0, self.random.below(40));
         let via = self.reached_by(n);
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
@@ -186,7 +186,7 @@ impl World {
     }
 
     /// An asker makes something of a yes.
-    fn granted(&mut self, who: Who, granted: Granted) -> Result<(), Broken> {
+    fn granted(&mut self, who: Who, granted: Grant) -> Result<(), Breach> {
         match who {
             Who::Life(n, number) => {
                 if let Some(machine) = self.machines.get_mut(&n) {
@@ -195,10 +195,10 @@ impl World {
                 self.answered(n, number, Ok(EffectOutcome::Whole))
             }
             Who::Machine(n) => {
-                if let Granted::Admitted(_) = granted {
+                if let Grant::Admitted(_) = granted {
                     self.joins(n)?;
                 }
-                if let Granted::ClusterKey { generation, next, .. } = granted {
+                if let Grant::ClusterKey { generation, next, .. } = granted {
                     self.report.released += 1;
                     let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
                     // Its disk takes the next one in this boot. It may be switched off before it tells that, and starts with the new one.
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    pub(super) fn refused(&mut self, who: Who, request: &Request, denied: &Denied) -> Result<(), Broken> {
+    pub(super) fn refused(&mut self, who: Who, request: &Request, denied: &Denial) -> Result<(), Breach> {
         self.note(format!("{:>6} ms    denied: {denied}", self.now));
         let kind = format!("{denied:?}");
         *self.report.denied.entry(kind.split(['(', ' ']).next().unwrap_or_default().to_owned()).or_default() += 1;
@@ -233,13 +233,13 @@ impl World {
             }
             Who::Machine(n) => {
                 if let Some(machine) = self.machines.get_mut(&n) {
-                    if let (Request::ReleaseKey { generation, .. }, Denied::UnknownGeneration(_)) = (request, denied)
+                    if let (Request::ReleaseKey { generation, .. }, Denial::UnknownGeneration(_)) = (request, denied)
                         && *generation == machine.locked_with
                     {
                         let law = "the cluster gives the key that a member's disk is locked with";
-                        return Err(Broken { law, how: format!("machine {n}, generation {generation}") });
+                        return Err(Breach { law, how: format!("machine {n}, generation {generation}") });
                     }
-                    machine.refused |= *denied == Denied::MachineRemoved;
+                    machine.refused |= *denied == Denial::MachineRemoved;
                 }
                 self.later(n);
                 Ok(())
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// No answer came: whoever asked asks again, some time, somewhere.
-    fn unanswered(&mut self, who: Who) -> Result<(), Broken> {
+    fn unanswered(&mut self, who: Who) -> Result<(), Breach> {
         match who {
             Who::Life(n, number) => self.answered(n, number, Err(String::from("no answer"))),
             Who::Own { n, number, units } => {
@@ -264,7 +264,7 @@ impl World {
     }
 
     /// Tells a life what became of its announcement.
-    fn answered(&mut self, n: u16, number: u64, outcome: Result<EffectOutcome, String>) -> Result<(), Broken> {
+    fn answered(&mut self, n: u16, number: u64, outcome: Result<EffectOutcome, String>) -> Result<(), Breach> {
         let living = self.machines.get(&n).and_then(|machine| machine.living.as_ref());
         if living.is_none_or(|living| living.number != number) {
             return Ok(());

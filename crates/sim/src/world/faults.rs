@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use cluster::decision::Proposal;
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::key::Key;
-use cluster::members::{Look, Step};
-use cluster::peers::Known;
-use cluster::record::Changes;
-use cluster::request::Leaving;
+use cluster::members::{Look, MemberStep};
+use cluster::peers::PeerBook;
+use cluster::record::ChangeCount;
+use cluster::request::Removal;
 use cluster::role::AnyRole;
 use cluster::state::State;
 
@@ -17,13 +17,13 @@ use super::parts::Hear;
 use super::recovery::LAW as RECOVERY;
 use super::waves::PLAN;
 use super::*;
-use crate::etcd::Refused;
+use crate::etcd::EtcdRefusal;
 use crate::laws::life as law;
 use member::{EffectOutcome, RoleFacts};
 
 /// A cluster of four members that have heard of each other.
 fn world() -> World {
-    let plan = Plan { machines: 3, members: 3, tickets: 1, ..Plan::SMALL };
+    let plan = WorldPlan { machines: 3, members: 3, tickets: 1, ..WorldPlan::SMALL };
     let mut world = World::new(1, plan);
     world.founds(VPN_PREFIX).expect("the first machine");
     world.begin_with_members().expect("all laws are kept");
@@ -37,7 +37,7 @@ fn two(world: &mut World) -> &mut Machine {
     world.machines.get_mut(&2).expect("the second one")
 }
 
-fn broken(result: Result<(), Broken>) -> &'static str {
+fn broken(result: Result<(), Breach>) -> &'static str {
     result.expect_err("the fault is noticed").law
 }
 
@@ -56,7 +56,7 @@ fn whoever_does_not_hear_in_time_or_not_at_all_breaks_a_law() {
     world.is_up_to_date(2).expect("nobody reached it until now");
     // It takes what it knows for all that there is.
     let version = known.version().expect("it has heard");
-    two(&mut world).known = Known::of_answer(version, vec![]);
+    two(&mut world).known = PeerBook::of_answer(version, vec![]);
     assert_eq!(broken(world.converges()), "every live machine converges to the store's peers");
     two(&mut world).known = known;
     world.converges().expect("it knows all");
@@ -73,7 +73,7 @@ fn a_key_of_a_disk_that_nobody_gives_breaks_a_law() {
         level: Level::Encrypted,
     };
     let mut refused =
-        |generation| world.refused(Who::Machine(2), &asks(generation), &Denied::UnknownGeneration(generation));
+        |generation| world.refused(Who::Machine(2), &asks(generation), &Denial::UnknownGeneration(generation));
     refused(2).expect("its disk is locked with another one");
     assert_eq!(broken(refused(1)), "the cluster gives the key that a member's disk is locked with");
     world.comes_back().expect("all open");
@@ -103,8 +103,8 @@ const FAULTS: &[(&str, Fault)] = &[
         parts.commit = |etcd, txn| {
             let mut more = txn.clone();
             if !txn.puts.iter().any(|(key, _)| *key == Key::Version) {
-                let Changes(before) = seen(etcd).state().version().map_or(Changes(0), |(changes, _)| changes);
-                more.puts.push((Key::Version, Changes(before + 1).encode()));
+                let ChangeCount(before) = seen(etcd).state().version().map_or(ChangeCount(0), |(changes, _)| changes);
+                more.puts.push((Key::Version, ChangeCount(before + 1).encode()));
             }
             etcd.commit(&more)
         };
@@ -119,7 +119,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("a watch tells what a transaction was refused for", |parts| {
         parts.watch = |etcd, after, until| etcd.watch(after, until.saturating_sub(1));
     }),
-    ("no change of members begins that etcd refuses", |parts| parts.change = |_, _| Err(Refused::Unhealthy)),
+    ("no change of members begins that etcd refuses", |parts| parts.change = |_, _| Err(EtcdRefusal::Unhealthy)),
     ("membership change never loses quorum", |parts| {
         parts.change = |etcd, step| {
             etcd.change(step)?;
@@ -130,10 +130,10 @@ const FAULTS: &[(&str, Fault)] = &[
     ("whoever votes holds a share of the epoch that stands", |parts| {
         parts.change = |etcd, step| {
             etcd.change(step)?;
-            let Step::Add(id) = step else { return Ok(()) };
+            let MemberStep::Add(id) = step else { return Ok(()) };
             etcd.set_up(id, true);
             etcd.catch_up();
-            etcd.change(Step::Promote(id))
+            etcd.change(MemberStep::Promote(id))
         };
     }),
     ("nobody forgets who the others are", |parts| {
@@ -141,7 +141,7 @@ const FAULTS: &[(&str, Fault)] = &[
             if known.version().is_none() {
                 return known.take(news);
             }
-            *known = Known::default();
+            *known = PeerBook::default();
             BTreeMap::new()
         };
     }),
@@ -151,7 +151,7 @@ const FAULTS: &[(&str, Fault)] = &[
     ("every live machine converges to the store's peers", |parts| parts.hear = HEARS_THE_VERSION),
     (crate::esp::LAW, |parts| {
         parts.hold =
-            |esps, id, holding| esps.write(id, &Holding { generations: Generations::One(9), ..holding.clone() });
+            |esps, id, holding| esps.write(id, &ShareOrder { generations: Generations::One(9), ..holding.clone() });
     }),
     (law::SHARE, |parts| parts.hold = |_, _, _| ()),
     (law::NEEDED, |parts| {
@@ -162,7 +162,7 @@ const FAULTS: &[(&str, Fault)] = &[
 /// Takes the version, and nobody.
 const HEARS_THE_VERSION: Hear = |known, news| {
     if let Some(version) = news.version().filter(|version| known.version() < Some(*version)) {
-        *known = Known::of_answer(version, vec![]);
+        *known = PeerBook::of_answer(version, vec![]);
     }
     BTreeMap::new()
 };
@@ -170,11 +170,11 @@ const HEARS_THE_VERSION: Hear = |known, news| {
 /// Proves: M3
 #[test]
 fn each_part_that_is_at_fault_breaks_its_law() {
-    World::new(1, Plan::SMALL).live().expect("all parts are sound");
+    World::new(1, WorldPlan::SMALL).live().expect("all parts are sound");
     for (law, breaks) in FAULTS {
         // A fault may break another law first, where its world ends before its own is asked for.
         let mut laws = (1..30).map(|seed| {
-            let mut world = World::new(seed, Plan::SMALL);
+            let mut world = World::new(seed, WorldPlan::SMALL);
             breaks(&mut world.parts);
             world.live().err().map(|broken| broken.law)
         });
@@ -188,7 +188,7 @@ fn a_key_that_is_given_over_what_was_seen_before_breaks_a_law() {
     let (machine, disk, level) = (cast::machine_key(2), cast::disk(2), Level::Encrypted);
     let decision = Decision::new(Request::ReleaseKey { machine, disk, generation: 1, level });
     let proposal = decision.propose(world.coordinators[&first].view.state(), cast::BEGIN);
-    let asks = Asks::Remove(cast::id(2), Leaving::Lost);
+    let asks = Asks::Remove(cast::id(2), Removal::Lost);
     world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is removed");
     let commits = |world: &mut World| {
         // Some transactions do not reach etcd.
@@ -209,7 +209,7 @@ fn a_node_by_an_old_look_at_members_breaks_a_law() {
     let of_role = |asks| Request::Owner { by: cast::owner(1).key, asks };
     world.at_once(of_role(Asks::AddRole(second, AnyRole::Coordinator))).expect("it is promoted");
     let (members, look) = (world.etcd.members(), world.etcd.look());
-    world.etcd.change(Step::Add(second)).expect("etcd adds it");
+    world.etcd.change(MemberStep::Add(second)).expect("etcd adds it");
     two(&mut world).disk.etcd = world.etcd.added(&second);
     world.at_once(of_role(Asks::RemoveRole(second, AnyRole::Coordinator))).expect("it is demoted");
     world.reads(1).expect("its etcd leads");
@@ -232,7 +232,7 @@ fn keys_that_a_coordinator_without_a_leader_gives_break_a_law() {
     let (first, second) = (cast::id(1), cast::id(2));
     let asks = Asks::AddRole(second, AnyRole::Coordinator);
     world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is promoted");
-    world.etcd.change(Step::Add(second)).expect("etcd adds it");
+    world.etcd.change(MemberStep::Add(second)).expect("etcd adds it");
     world.reads(1).expect("its etcd leads");
     let (members, look) = (world.etcd.members(), world.etcd.look());
     world.coordinators.get_mut(&first).expect("it was read").view.see(members, look);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cluster::decision::Decision;
 use cluster::desired::Desired;
-use cluster::peers::{Known, News};
+use cluster::peers::{News, PeerBook};
 use cluster::request::Request;
 use member::{
     Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event as Hears, Face, KeptFile, Life, LifeFacts,
@@ -17,7 +17,7 @@ use model::{ClusterRole, MachineId};
 use super::machine::{Living, Power, Running};
 use super::{Event, Who, World, seen};
 use crate::cast;
-use crate::laws::Broken;
+use crate::laws::Breach;
 use crate::laws::life::{self as law, Facts, Voices};
 
 impl World {
@@ -26,7 +26,7 @@ impl World {
     }
 
     /// Begins the life of a machine whose data is open, from what lies on its disk and what runs.
-    pub(super) fn begins(&mut self, n: u16, boot: u64) -> Result<(), Broken> {
+    pub(super) fn begins(&mut self, n: u16, boot: u64) -> Result<(), Breach> {
         let unread = !self.calm && self.random.below(30) == 0;
         let (now, number) = (self.instant(), self.sequence);
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// Wakes a life whose deadline has come.
-    pub(super) fn wakes(&mut self, n: u16, number: u64) -> Result<(), Broken> {
+    pub(super) fn wakes(&mut self, n: u16, number: u64) -> Result<(), Breach> {
         let now = self.now;
         let living = self.machines.get_mut(&n).and_then(|machine| machine.living.as_mut());
         let Some(living) = living.filter(|living| living.number == number && living.wakes == Some(now)) else {
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Tells a life of an event, and begins the effects that follow.
-    pub(super) fn lives(&mut self, n: u16, event: Hears) -> Result<(), Broken> {
+    pub(super) fn lives(&mut self, n: u16, event: Hears) -> Result<(), Breach> {
         let now = self.instant();
         let told = matches!(event, Hears::Told { .. });
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
@@ -91,7 +91,7 @@ impl World {
         self.follow(n, out)
     }
 
-    fn follow(&mut self, n: u16, out: Vec<Effect>) -> Result<(), Broken> {
+    fn follow(&mut self, n: u16, out: Vec<Effect>) -> Result<(), Breach> {
         for effect in out {
             self.effect_begins(n, effect)?;
         }
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// Begins an effect; those without an end are performed at once.
-    fn effect_begins(&mut self, n: u16, effect: Effect) -> Result<(), Broken> {
+    fn effect_begins(&mut self, n: u16, effect: Effect) -> Result<(), Breach> {
         let machine = self.machines.get_mut(&n).expect("it lives");
         let living = machine.living.as_mut().expect("it lives");
         let (number, stream) = (living.number, living.stream.as_ref().map(|stream| stream.by));
@@ -186,18 +186,18 @@ impl World {
     }
 
     /// The mesh takes news.
-    fn hears(&mut self, n: u16, news: News) -> Result<(), Broken> {
+    fn hears(&mut self, n: u16, news: News) -> Result<(), Breach> {
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         let before = machine.known.version();
         self.report.heard += u64::from(!(self.parts.hear)(&mut machine.known, news).is_empty());
         if machine.known.version() < before {
-            return Err(Broken { law: "nobody forgets who the others are", how: format!("machine {n}") });
+            return Err(Breach { law: "nobody forgets who the others are", how: format!("machine {n}") });
         }
         Ok(())
     }
 
     /// Ends an effect that takes time, unless the life that began it is over.
-    pub(super) fn performs(&mut self, n: u16, asked: (u64, u64), effect: Effect) -> Result<(), Broken> {
+    pub(super) fn performs(&mut self, n: u16, asked: (u64, u64), effect: Effect) -> Result<(), Breach> {
         let (number, units) = asked;
         let living = self.machines.get_mut(&n).and_then(|machine| machine.living.as_mut());
         let Some(living) = living.filter(|living| living.number == number) else { return Ok(()) };
@@ -295,7 +295,7 @@ impl World {
     }
 
     /// Performs an effect on what lies and runs here.
-    fn applies(&mut self, n: u16, effect: Effect) -> Result<Result<EffectOutcome, String>, Broken> {
+    fn applies(&mut self, n: u16, effect: Effect) -> Result<Result<EffectOutcome, String>, Breach> {
         let id = cast::id(n);
         let machine = self.machines.get_mut(&n).expect("it lives");
         match effect {
@@ -357,7 +357,7 @@ impl World {
     }
 
     /// Has a coordinator hand its keys over.
-    pub(super) fn takes_keys(&mut self, n: u16, giver: MachineId) -> Result<Result<EffectOutcome, String>, Broken> {
+    pub(super) fn takes_keys(&mut self, n: u16, giver: MachineId) -> Result<Result<EffectOutcome, String>, Breach> {
         let id = cast::id(n);
         if !self.serves(giver) || !self.hears_from(Who::Machine(n), giver) {
             return Ok(Err(String::from("it is not reached")));
@@ -376,7 +376,7 @@ impl World {
     }
 
     /// Runs what a coordinator runs, or none of it.
-    fn units(&mut self, n: u16, plan: Option<EtcdStart>) -> Result<Result<EffectOutcome, String>, Broken> {
+    fn units(&mut self, n: u16, plan: Option<EtcdStart>) -> Result<Result<EffectOutcome, String>, Breach> {
         let (id, since) = (cast::id(n), self.now);
         let machine = self.machines.get_mut(&n).expect("it lives");
         machine.running = None;
@@ -448,7 +448,7 @@ impl World {
     }
 
     /// Tells a machine how its own records are.
-    pub(super) fn own_records(&mut self, n: u16) -> Result<(), Broken> {
+    pub(super) fn own_records(&mut self, n: u16) -> Result<(), Breach> {
         let id = cast::id(n);
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         if machine.running.is_none() {
@@ -471,7 +471,7 @@ impl World {
     }
 
     /// Lets a machine in that was told so.
-    pub(super) fn joins(&mut self, n: u16) -> Result<(), Broken> {
+    pub(super) fn joins(&mut self, n: u16) -> Result<(), Breach> {
         let Some(desired) = self.store.state().desired_of_newcomer(&cast::id(n)) else { return Ok(()) };
         let machine = self.machines.get_mut(&n).expect("it asked");
         if machine.disk.desired.is_none() {
@@ -506,13 +506,13 @@ impl World {
     }
 
     /// Law that every member on hears what there is of the others, asked for once more.
-    pub(super) fn converges(&mut self) -> Result<(), Broken> {
+    pub(super) fn converges(&mut self) -> Result<(), Breach> {
         let all = seen(&self.etcd);
         for (n, machine) in &mut self.machines {
             if machine.is_member() && machine.power == Power::On {
                 let news = all.state().news(machine.known.version());
                 (self.parts.hear)(&mut machine.known, news);
-                law::knows(*n, Known::peers(&machine.known) == &all.state().peers())?;
+                law::knows(*n, PeerBook::peers(&machine.known) == &all.state().peers())?;
             }
         }
         Ok(())

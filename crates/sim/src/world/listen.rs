@@ -4,14 +4,14 @@
 use cluster::Word;
 use cluster::desired::Desired;
 use cluster::peers::News;
-use cluster::record::Machine as Record;
+use cluster::record::MachineRecord as Record;
 use cluster::state::StateVersion;
 use member::Event as Hears;
 use model::{ClusterRole, MachineId};
 
 use super::{Event, Who, World};
 use crate::cast;
-use crate::laws::Broken;
+use crate::laws::Breach;
 use crate::laws::life as law;
 
 /// A coordinator says something so often, though there is nothing to say.
@@ -60,7 +60,7 @@ impl World {
     }
 
     /// A coordinator tells a machine what is new to it.
-    pub(super) fn tells(&mut self, n: u16, number: u64, why: Tells) -> Result<(), Broken> {
+    pub(super) fn tells(&mut self, n: u16, number: u64, why: Tells) -> Result<(), Breach> {
         let (id, now) = (cast::id(n), self.now);
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         let Some(stream) = machine.stream(number).filter(|stream| !stream.broken) else { return Ok(()) };
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// Brings a word to the machine that listens.
-    pub(super) fn told(&mut self, n: u16, number: u64, word: Word) -> Result<(), Broken> {
+    pub(super) fn told(&mut self, n: u16, number: u64, word: Word) -> Result<(), Breach> {
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         let Some(stream) = machine.stream(number).filter(|stream| !stream.broken) else { return Ok(()) };
         let by = stream.by;
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// The connection ends, and the machine sees that.
-    pub(super) fn left(&mut self, n: u16, number: u64, may_lead: bool) -> Result<(), Broken> {
+    pub(super) fn left(&mut self, n: u16, number: u64, may_lead: bool) -> Result<(), Breach> {
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
         let Some(stream) = machine.stream(number) else { return Ok(()) };
         let by = stream.by;

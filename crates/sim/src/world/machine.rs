@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 
 use cluster::desired::Desired;
-use cluster::peers::Known;
+use cluster::peers::PeerBook;
 use cluster::record::Standing;
-use cluster::redeem::Redeem;
+use cluster::redeem::RedeemRequest;
 use member::{EffectKind, EtcdStart, Face, Life, RoleFacts};
 use model::{ClusterRole, MachineId};
 
@@ -39,7 +39,7 @@ pub(super) struct Disk {
     /// Desired state; none before the cluster has let the machine in.
     pub(super) desired: Option<Desired>,
     pub(super) electorate: Option<BTreeSet<MachineId>>,
-    pub(super) peers: Known,
+    pub(super) peers: PeerBook,
     /// Whether a coordinator's keys are there.
     pub(super) keys: bool,
     /// Number of the member of etcd whose data lies here; none while there is none.
@@ -116,11 +116,11 @@ pub(super) struct Machine {
     /// Claim about itself that is not so.
     pub(super) lies: Lie,
     /// Request to join, made and verified once: that costs more than the rest of its life here.
-    pub(super) redeem: Option<Box<Redeem>>,
+    pub(super) redeem: Option<Box<RedeemRequest>>,
     /// Generation of the cluster key that its disk is locked with.
     pub(super) locked_with: u32,
     /// Peers that its mesh knows.
-    pub(super) known: Known,
+    pub(super) known: PeerBook,
 }
 
 impl Machine {
@@ -142,7 +142,7 @@ impl Machine {
             lies,
             redeem: None,
             locked_with: 1,
-            known: Known::default(),
+            known: PeerBook::default(),
         }
     }
 

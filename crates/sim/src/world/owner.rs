@@ -1,8 +1,8 @@
 //! Requests of owners: all that they may ask for, in any order, also what has to be refused.
 
 use cluster::decision::Decision;
-use cluster::record::{Machine, Standing, UnixSeconds};
-use cluster::request::{Asks, Leaving, Offer, Request};
+use cluster::record::{MachineRecord, Standing, UnixSeconds};
+use cluster::request::{Asks, Offer, Removal, Request};
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole};
 
@@ -20,7 +20,7 @@ impl World {
         let (target, lost) = (cast::id(self.other()), self.random.below(2) == 0);
         let state = self.coordinators[&via].view.state();
         let machine = state.machine(&target).map(|machine| (machine.standing, machine.role));
-        let waits = |machine: &Machine| machine.awaits_approval && machine.standing == Standing::Member;
+        let waits = |machine: &MachineRecord| machine.awaits_approval && machine.standing == Standing::Member;
         let waiting = state.machines().find(|(_, machine)| waits(machine)).map(|(id, _)| *id);
         let next = u16::try_from(issued).expect("few tickets");
         let asks = match (self.random.below(20), machine) {
@@ -36,8 +36,8 @@ impl World {
             (16, _) => Asks::RemoveOwner(cast::owner(if owners > 1 { 2 } else { 1 }).key),
             (17, Some((Standing::Member, _))) => Asks::Drain(target),
             (_, Some((Standing::Draining, ClusterRole::Coordinator))) => Asks::RemoveRole(target, AnyRole::Coordinator),
-            (_, Some((Standing::Draining, ClusterRole::Node))) => Asks::Remove(target, Leaving::Drained),
-            (18, _) => Asks::Remove(target, if lost { Leaving::Lost } else { Leaving::Drained }),
+            (_, Some((Standing::Draining, ClusterRole::Node))) => Asks::Remove(target, Removal::Drained),
+            (18, _) => Asks::Remove(target, if lost { Removal::Lost } else { Removal::Drained }),
             _ => return, // it looks, and asks for nothing
         };
         let by = cast::owner(if self.random.below(25) == 0 { 2 } else { 1 }).key;

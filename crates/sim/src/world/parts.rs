@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use cluster::decision::{Decision, Proposal};
 use cluster::desired::{Desired, DesiredError};
-use cluster::epochs::Holding;
-use cluster::members::Step;
+use cluster::epochs::ShareOrder;
+use cluster::members::MemberStep;
 use cluster::peer::Peer;
-use cluster::peers::{Known, News};
+use cluster::peers::{News, PeerBook};
 use cluster::record::UnixSeconds;
 use cluster::state::{Change, State};
 use cluster::txn::{Outcome, Txn};
@@ -16,18 +16,18 @@ use member::RoleFacts;
 use model::MachineId;
 
 use crate::esp::Esps;
-use crate::etcd::{Compacted, Etcd, Refused};
+use crate::etcd::{CompactionError, Etcd, EtcdRefusal};
 
 /// Part that takes news for a machine; it returns the peers that are others than before.
-pub(super) type Hear = fn(&mut Known, News) -> BTreeMap<MachineId, Option<Peer>>;
+pub(super) type Hear = fn(&mut PeerBook, News) -> BTreeMap<MachineId, Option<Peer>>;
 
 /// Functions that a world calls for these.
 pub(super) struct Parts {
     pub(super) decide: fn(&Decision, &State, UnixSeconds) -> Proposal,
-    pub(super) commit: fn(&mut Etcd, &Txn) -> Result<Outcome, Refused>,
-    pub(super) watch: fn(&Etcd, u64, u64) -> Result<Vec<Change>, Compacted>,
-    pub(super) change: fn(&mut Etcd, Step) -> Result<(), Refused>,
-    pub(super) hold: fn(&mut Esps, MachineId, &Holding),
+    pub(super) commit: fn(&mut Etcd, &Txn) -> Result<Outcome, EtcdRefusal>,
+    pub(super) watch: fn(&Etcd, u64, u64) -> Result<Vec<Change>, CompactionError>,
+    pub(super) change: fn(&mut Etcd, MemberStep) -> Result<(), EtcdRefusal>,
+    pub(super) hold: fn(&mut Esps, MachineId, &ShareOrder),
     pub(super) hear: Hear,
     /// Desired state of a machine, as a coordinator tells it.
     pub(super) desire: fn(&State, &MachineId) -> Result<Desired, DesiredError>,
@@ -55,7 +55,7 @@ impl Parts {
         watch: Etcd::watch,
         change: Etcd::change,
         hold: Esps::write,
-        hear: Known::take,
+        hear: PeerBook::take,
         desire: State::desired,
         hand_over,
         find: |facts, unread| (!unread).then_some(facts),

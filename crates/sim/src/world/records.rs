@@ -7,9 +7,9 @@
 //! ```
 
 use cluster::decision::Decision;
-use cluster::denied::Denied;
+use cluster::denial::Denial;
 use cluster::epochs;
-use cluster::members::{Learner, Look, Members, Step, Voter};
+use cluster::members::{Learner, Look, MemberStep, Members, Voter};
 use cluster::request::Request;
 use cluster::view::View;
 use member::{EffectKind, EffectOutcome, Event as Hears, OwnRequest};
@@ -18,7 +18,7 @@ use model::MachineId;
 use super::trail::short;
 use super::{Event, Who, World, seen};
 use crate::cast;
-use crate::laws::Broken;
+use crate::laws::Breach;
 
 /// Time that a look at the members waits for one that says nothing.
 const SILENT: u64 = 2000;
@@ -125,7 +125,7 @@ impl World {
     }
 
     /// Tells a life that its records are not kept up any more.
-    pub(super) fn lost(&mut self, n: u16, asked: (u64, u64)) -> Result<(), Broken> {
+    pub(super) fn lost(&mut self, n: u16, asked: (u64, u64)) -> Result<(), Breach> {
         self.etcd_answers(n, asked, EffectKind::KeepRecords, Err(String::from("the watch of the records ended")))
     }
 
@@ -136,7 +136,7 @@ impl World {
         (number, units): (u64, u64),
         kind: EffectKind,
         outcome: Result<EffectOutcome, String>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Breach> {
         let living = self.machines.get(&n).and_then(|machine| machine.living.as_ref());
         if living.is_none_or(|living| (living.number, living.units) != (number, units)) {
             return Ok(());
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Shows etcd's members in the view of a coordinator that has looked at them.
-    pub(super) fn looked(&mut self, n: u16, asked: (u64, u64), look: MembersLook) -> Result<(), Broken> {
+    pub(super) fn looked(&mut self, n: u16, asked: (u64, u64), look: MembersLook) -> Result<(), Breach> {
         let id = cast::id(n);
         let living = self.machines.get(&n).and_then(|machine| machine.living.as_ref());
         if living.is_none_or(|living| (living.number, living.units) != asked) {
@@ -185,19 +185,19 @@ impl World {
     }
 
     /// Changes etcd's members as they were at the last look. A leader does not take itself out while another voter can lead.
-    pub(super) fn changes_member(&mut self, n: u16, step: Step) -> Result<Result<EffectOutcome, String>, Broken> {
+    pub(super) fn changes_member(&mut self, n: u16, step: MemberStep) -> Result<Result<EffectOutcome, String>, Breach> {
         let id = cast::id(n);
         let Some(copy) = self.coordinators.get(&id).filter(|_| self.leads(id)) else {
             return Ok(Err(String::from("etcd has no leader")));
         };
         let is_current = *copy.view.state().members() == self.etcd.members();
-        if step == Step::Remove(id) && self.etcd.leader() == Some(id) && self.etcd.moves_leader() {
+        if step == MemberStep::Remove(id) && self.etcd.leader() == Some(id) && self.etcd.moves_leader() {
             return Ok(Ok(EffectOutcome::Whole));
         }
         // Machines take a step that was due a moment ago; whom it lets vote, an epoch may have left behind by then.
         let mut now = seen(&self.etcd);
         now.see(self.etcd.members(), self.etcd.look());
-        if matches!(step, Step::Promote(_)) && epochs::step(now.state()) != Some(step) {
+        if matches!(step, MemberStep::Promote(_)) && epochs::step(now.state()) != Some(step) {
             return Ok(Ok(EffectOutcome::Whole));
         }
         let done = (self.parts.change)(&mut self.etcd, step);
@@ -205,14 +205,14 @@ impl World {
         let Err(refused) = done else {
             self.report.steps += 1;
             self.laws.members(&self.etcd.members())?;
-            if let Step::Remove(gone) = step {
+            if let MemberStep::Remove(gone) = step {
                 self.turns(self.numbers[&gone]);
             }
             return Ok(Ok(EffectOutcome::Whole));
         };
         if is_current {
             let law = "no change of members begins that etcd refuses";
-            return Err(Broken { law, how: format!("{step:?}: {refused}") });
+            return Err(Breach { law, how: format!("{step:?}: {refused}") });
         }
         Ok(Ok(EffectOutcome::Whole))
     }
@@ -235,9 +235,9 @@ impl World {
     }
 
     /// Outcome of a request that a coordinator made of itself and that was denied: what others have done before it is done.
-    pub(super) fn denied_itself(request: &Request, denied: &Denied) -> Result<EffectOutcome, String> {
+    pub(super) fn denied_itself(request: &Request, denied: &Denial) -> Result<EffectOutcome, String> {
         match (request, denied) {
-            (Request::Create(_), Denied::ClusterExists) | (Request::Announce { .. } | Request::Observe { .. }, _) => {
+            (Request::Create(_), Denial::ClusterExists) | (Request::Announce { .. } | Request::Observe { .. }, _) => {
                 Ok(EffectOutcome::Whole)
             }
             (_, denied) => Err(denied.to_string()),

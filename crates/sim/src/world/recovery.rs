@@ -12,13 +12,13 @@ use model::MachineId;
 use super::machine::Note;
 use super::{Event, World, seen};
 use crate::cast;
-use crate::laws::Broken;
+use crate::laws::Breach;
 
 pub(super) const LAW: &str = "a recovery is in the records, and leaves one coordinator";
 
 impl World {
     /// Where etcd has no quorum, the owner has a voter that runs go on, if by its records that may be.
-    pub(super) fn recovers(&mut self) -> Result<(), Broken> {
+    pub(super) fn recovers(&mut self) -> Result<(), Breach> {
         let after = 400 + self.below(2000);
         self.put(after, Event::Recover);
         if self.etcd.has_quorum() {
@@ -41,7 +41,7 @@ impl World {
     }
 
     /// Writes a recovery into the records, then removes its note.
-    pub(super) fn commits_recovery(&mut self, n: u16) -> Result<Result<EffectOutcome, String>, Broken> {
+    pub(super) fn commits_recovery(&mut self, n: u16) -> Result<Result<EffectOutcome, String>, Breach> {
         let (id, noted) = (cast::id(n), self.machines[&n].disk.note);
         self.watch(id);
         let reads = self.coordinators.get(&id).filter(|copy| copy.view.revision() == self.etcd.revision());
@@ -57,7 +57,7 @@ impl World {
             self.at_once(recover(id))?;
             let (counted, coordinates) = (self.laws.recoveries(), self.store.state().coordinators());
             if counted != before + 1 || !coordinates.iter().eq([&id]) {
-                return Err(Broken { law: LAW, how: format!("{id}: {counted} after {before}, {coordinates:?}") });
+                return Err(Breach { law: LAW, how: format!("{id}: {counted} after {before}, {coordinates:?}") });
             }
             self.report.recoveries += 1;
         }

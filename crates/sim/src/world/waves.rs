@@ -7,9 +7,9 @@ use cluster::record::UnixSeconds;
 use cluster::request::{Asks, Offer, Request};
 
 use super::cables::INTERVAL;
-use super::{Event, Failure, Lie, Machine, Plan, World};
+use super::{Event, Lie, Machine, World, WorldFailure, WorldPlan};
 use crate::cast;
-use crate::laws::Broken;
+use crate::laws::Breach;
 
 /// Machines of a wave, a coordinator first.
 pub const WAVE: u16 = 4;
@@ -18,20 +18,20 @@ pub const WAVES: u16 = 3;
 /// From one wave to the next, in milliseconds.
 const LASTS: u64 = 15_000;
 /// Every machine but the first, which creates the cluster; a ticket for nodes and one for each coordinator.
-pub(super) const PLAN: Plan =
-    Plan { machines: WAVE * WAVES - 1, members: 0, tickets: WAVES, lasts: u64::MAX, events: u64::MAX };
+pub(super) const PLAN: WorldPlan =
+    WorldPlan { machines: WAVE * WAVES - 1, members: 0, tickets: WAVES, lasts: u64::MAX, events: u64::MAX };
 
 /// Lives through the waves; how many others each machine knows after each wave.
 ///
 /// # Errors
-/// [`Failure`] when a law was broken, or two machines do not know each other in time.
-pub fn waves(seed: u64) -> Result<Vec<Vec<usize>>, Box<Failure>> {
+/// [`WorldFailure`] when a law was broken, or two machines do not know each other in time.
+pub fn waves(seed: u64) -> Result<Vec<Vec<usize>>, Box<WorldFailure>> {
     let mut world = World::new(seed, PLAN);
-    world.in_waves().map_err(|broken| Box::new(Failure { seed, broken, trail: world.trail.clone().into() }))
+    world.in_waves().map_err(|broken| Box::new(WorldFailure { seed, broken, trail: world.trail.clone().into() }))
 }
 
 impl World {
-    pub(super) fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Broken> {
+    pub(super) fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Breach> {
         self.agenda.clear();
         self.founds(model::VPN_PREFIX)?;
         self.at_once(Request::Create(Box::new(cast::creation(model::VPN_PREFIX))))?;
@@ -72,7 +72,7 @@ impl World {
                 }
                 if at > late {
                     let law = "machines that come in waves know each other";
-                    return Err(Broken { law, how: format!("wave {wave}: {strangers:?}") });
+                    return Err(Breach { law, how: format!("wave {wave}: {strangers:?}") });
                 }
             }
             counts.push((1..=all).map(|n| self.machines[&n].known.peers().len() - 1).collect());

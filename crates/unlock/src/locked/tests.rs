@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use keys::cold_start::{Contribution, Epoch, Sightings};
 use keys::data_key::{DataKey, HeaderFields, Holder};
 use keys::directory::{self, Coordinator, Notes};
-use keys::header::{Copy, State, Suite};
+use keys::header::{Copy, HeaderState, Suite};
 use keys::identity::{SigningKey, cluster_id, machine_id};
 use keys::recovery::RecoveryPubKey;
 use keys::share::Share;
@@ -58,7 +58,7 @@ fn body() -> Body {
 fn disk(body: &Body) -> LockedDisk {
     let (byte, generation) = KEY;
     let wrapping = HeaderFields {
-        state: State::Committed,
+        state: HeaderState::Committed,
         generation: 2,
         disk: DISK,
         suite: Suite::Encrypted,

@@ -32,7 +32,7 @@ fn a_share_is_written_once_and_not_over_the_one_that_stands() {
     let disk = DiskUuid(Uuid([1; 16]));
     let mut slots = blank();
     let mut holds = |epoch: &Epoch, stands| {
-        let holding = Holding { epoch: epoch.clone(), stands, disk, generations: Generations::One(1) };
+        let holding = ShareOrder { epoch: epoch.clone(), stands, disk, generations: Generations::One(1) };
         let write = hold(&holding, &holder, &master, &key, &slots).expect("it is a holder");
         let written = write.is_some();
         if let Some(write) = write {
@@ -56,7 +56,7 @@ fn a_share_is_written_once_and_not_over_the_one_that_stands() {
         assert_eq!(numbers, left, "what a thief would need fewer for is gone once {stands} stands");
     }
 
-    let others = Holding { epoch: epoch(5, [2, 3]), stands: None, disk, generations: Generations::One(1) };
+    let others = ShareOrder { epoch: epoch(5, [2, 3]), stands: None, disk, generations: Generations::One(1) };
     let refused = hold(&others, &holder, &master, &key, &slots).map(|_| ());
     assert_eq!(refused, Err(HoldError::NoHolder(5)));
     let (held, _) = open_shares(&slots, disk, &key);
@@ -75,7 +75,7 @@ fn a_share_follows_its_keys_and_a_cut_leaves_one_that_opens() {
     let mut slots = blank();
     let (alone, next) = (epoch(3, [1]), epoch(4, [1]));
     let hold = |slots: &mut Slots, epoch: &Epoch, generations| {
-        let holding = Holding { epoch: epoch.clone(), stands: Some(3), disk, generations };
+        let holding = ShareOrder { epoch: epoch.clone(), stands: Some(3), disk, generations };
         let write = hold(&holding, &holder, &master, &key, slots).expect("it is a holder");
         write.is_some_and(|write| {
             slots.0[write.slot] = Zeroizing::new(write.bytes);

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cluster::desired::{Coordinator, EtcdPart, Shares};
-use cluster::peers::Known;
-use cluster::record::{Owner, Standing};
+use cluster::desired::{DesiredShares, EtcdPart, KnownCoordinator};
+use cluster::peers::PeerBook;
+use cluster::record::{OwnerRecord, Standing};
 use cluster::state::StateVersion;
 use model::{KubernetesRole, MachineId, OwnerPubKey, Prefixes};
 use pki::UnixTime;
@@ -44,16 +44,16 @@ fn desired() -> Desired {
         prefixes,
         coordinators: [coordinator(1)].into(),
         etcd: EtcdPart::Voter,
-        shares: Shares::default(),
-        owners: vec![Owner { key: OwnerPubKey([5; 32]), recovery }],
+        shares: DesiredShares::default(),
+        owners: vec![OwnerRecord { key: OwnerPubKey([5; 32]), recovery }],
         level: model::Level::Encrypted,
         cold_start: model::ColdStart::Automatic,
     }
 }
 
-fn coordinator(n: u8) -> (MachineId, Coordinator) {
+fn coordinator(n: u8) -> (MachineId, KnownCoordinator) {
     let name = model::NodeName::derived(MachineId([n; 16]));
-    (MachineId([n; 16]), Coordinator { name, vpn_ip: [10, 118, 0, n].into(), votes: true, control_plane: true })
+    (MachineId([n; 16]), KnownCoordinator { name, vpn_ip: [10, 118, 0, n].into(), votes: true, control_plane: true })
 }
 
 /// Desired state of the second machine, which is to be a coordinator beside the first.
@@ -74,7 +74,7 @@ const VERSION: StateVersion = StateVersion { recoveries: 0, revision: 7 };
 
 fn joined(desired: Desired) -> NewData {
     let vpn_key = VpnPrivKey(Secret::take(&mut [1; 32]));
-    NewData::Joined { desired, vpn_key, peers: Known::of_answer(VERSION, vec![]) }
+    NewData::Joined { desired, vpn_key, peers: PeerBook::of_answer(VERSION, vec![]) }
 }
 
 fn data(keys: CoordinatorKeys) -> NewData {
@@ -115,7 +115,7 @@ fn a_node_holds_nothing_that_signs() {
     assert_eq!((kept.desired, kept.authorities.is_none()), (node, true));
     assert_eq!((kept.vpn.expose(), kept.first_contact.is_none()), (&[1; 32], true));
     assert!(load_master_secret(root).is_err());
-    let first = Known::of_answer(VERSION, vec![]);
+    let first = PeerBook::of_answer(VERSION, vec![]);
     assert_eq!(peers::read(Path::new(root)).expect("reads"), Some(first), "the mesh begins with them");
 }
 

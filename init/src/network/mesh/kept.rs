@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use cluster::peers::{Known, MOST_KNOWN_BYTES};
+use cluster::peers::{MOST_KNOWN_BYTES, PeerBook};
 use cluster::record::BadRecord;
 use keys::endpoint::MOST_ENDPOINTS;
 
@@ -28,16 +28,16 @@ pub(crate) enum ReadError {
 ///
 /// # Errors
 /// [`ReadError`] when it is there and cannot be used.
-pub(crate) fn read(root: &Path) -> Result<Option<Known>, ReadError> {
+pub(crate) fn read(root: &Path) -> Result<Option<PeerBook>, ReadError> {
     let bytes = durable::read(&root.join(FILE), MOST_KNOWN_BYTES).map_err(ReadError::File)?;
-    Ok(bytes.map(|bytes| Known::decode(&bytes)).transpose()?)
+    Ok(bytes.map(|bytes| PeerBook::decode(&bytes)).transpose()?)
 }
 
 /// Puts it in the place of what was there, unless the next boot would not read it.
 ///
 /// # Errors
 /// What the file system says; what was there is there still.
-pub(crate) fn write(root: &Path, known: &Known) -> io::Result<()> {
+pub(crate) fn write(root: &Path, known: &PeerBook) -> io::Result<()> {
     let kept = match known.encode() {
         Ok(None) => return Ok(()),
         Ok(Some(kept)) => kept,
@@ -69,10 +69,10 @@ mod tests {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path();
         assert!(read(root).expect("reads").is_none());
-        write(root, &Known::default()).expect("nothing is to be kept");
+        write(root, &PeerBook::default()).expect("nothing is to be kept");
         assert!(read(root).expect("reads").is_none());
         for revision in [7, 8] {
-            let known = Known::of_answer(StateVersion { recoveries: 0, revision }, vec![]);
+            let known = PeerBook::of_answer(StateVersion { recoveries: 0, revision }, vec![]);
             write(root, &known).expect("writes");
             assert_eq!(read(root).expect("reads"), Some(known));
         }
@@ -86,7 +86,7 @@ mod tests {
             let (vpn_key, vpn_ip) = (VpnPubKey([9; 32]), [10, 118, id[0], id[1]].into());
             Peer { machine: MachineId(id), vpn_key, vpn_ip, pods: None, endpoints: places.clone() }
         };
-        let known = Known::of_answer(StateVersion { recoveries: 0, revision: 9 }, (0..2000).map(peer).collect());
+        let known = PeerBook::of_answer(StateVersion { recoveries: 0, revision: 9 }, (0..2000).map(peer).collect());
         write(root, &known).expect("writes");
         assert_eq!(read(root).expect("reads"), Some(known));
         fs::write(root.join(FILE), [0; 3]).expect("writable");

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 
 use cluster::peer::Peer;
-use cluster::peers::{Known, News};
+use cluster::peers::{News, PeerBook};
 use cluster::state::StateVersion;
 use keys::endpoint::Endpoint;
 use mesh::kernel::{KernelState, Route, UplinkRoute, Way};
@@ -45,7 +45,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Heard {
-    known: Known,
+    known: PeerBook,
     /// Changes since the mesh asked last.
     fresh: BTreeMap<MachineId, Option<Peer>>,
     /// Addresses at which voters were heard of in this boot, without which those that moved would not find one another; each until
@@ -60,13 +60,13 @@ impl Told {
     }
 
     /// Begins with the peers that were known before this boot.
-    pub(crate) fn begin(&self, known: Known) {
+    pub(crate) fn begin(&self, known: PeerBook) {
         lock::even_if_poisoned(&self.0.peers).known = known;
         self.0.news.notify_one();
     }
 
     /// All that was told.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> PeerBook {
         lock::even_if_poisoned(&self.0.peers).known.clone()
     }
 
@@ -121,7 +121,7 @@ impl Told {
     }
 
     /// All of it; nothing before something was told.
-    fn all(&self) -> Option<BTreeMap<MachineId, mesh::peer::Peer>> {
+    fn all(&self) -> Option<BTreeMap<MachineId, mesh::peer::MeshPeer>> {
         let mut heard = lock::even_if_poisoned(&self.0.peers);
         heard.known.version()?;
         heard.fresh.clear();
@@ -130,7 +130,7 @@ impl Told {
     }
 
     /// Waits for changes, and gives all since the last call.
-    async fn changed(&self) -> BTreeMap<MachineId, Option<mesh::peer::Peer>> {
+    async fn changed(&self) -> BTreeMap<MachineId, Option<mesh::peer::MeshPeer>> {
         self.0.news.notified().await;
         let mut heard = lock::even_if_poisoned(&self.0.peers);
         let Heard { fresh, sighted, .. } = &mut *heard;
@@ -140,7 +140,7 @@ impl Told {
 }
 
 /// A peer as WireGuard needs it: by addresses of IPv4, the only ones that uplinks have; first where it was sighted.
-fn in_the_mesh(peer: &Peer, sighted: Option<&Vec<Ipv4Addr>>) -> mesh::peer::Peer {
+fn in_the_mesh(peer: &Peer, sighted: Option<&Vec<Ipv4Addr>>) -> mesh::peer::MeshPeer {
     let sighted = sighted.into_iter().flatten().map(|ip| SocketAddrV4::new(*ip, VPN_PORT));
     let mut endpoints: Vec<_> = sighted.collect();
     for told in peer.endpoints.iter().filter_map(address) {
@@ -148,7 +148,7 @@ fn in_the_mesh(peer: &Peer, sighted: Option<&Vec<Ipv4Addr>>) -> mesh::peer::Peer
             endpoints.push(told);
         }
     }
-    mesh::peer::Peer { key: peer.vpn_key, vpn_ip: peer.vpn_ip, pods: peer.pods, endpoints }
+    mesh::peer::MeshPeer { key: peer.vpn_key, vpn_ip: peer.vpn_ip, pods: peer.pods, endpoints }
 }
 
 fn address(endpoint: &Endpoint) -> Option<SocketAddrV4> {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, Report, Station};
 use dhcp::frame::{self, Datagram};
-use dhcp::wire::Mac;
+use dhcp::wire::HardwareAddress;
 use sys::packet::PacketSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -66,7 +66,7 @@ async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
     let failed = |error| Error::Packet(link.name.clone(), error);
     let socket = PacketSocket::open(link.index, CLIENT).map_err(failed)?;
     let heard = sys::readiness::watch(socket.duplicate().map_err(failed)?, Interest::READABLE).map_err(failed)?;
-    let mac = Mac(link.mac);
+    let mac = HardwareAddress(link.mac);
     let mut effects = Vec::new();
     // Seeds must differ between machines, not be secret: std's hasher keys are random per process.
     let station = Station { mac, seed: RandomState::new().hash_one(link.mac) };
@@ -128,8 +128,8 @@ async fn perform(
     match effect {
         Effect::Send { to: Destination::Broadcast { from }, bytes } => {
             let datagram = Datagram {
-                source_mac: Mac(link.mac),
-                destination_mac: Mac([0xff; 6]),
+                source_mac: HardwareAddress(link.mac),
+                destination_mac: HardwareAddress([0xff; 6]),
                 source: SocketAddrV4::new(from, CLIENT),
                 destination: SocketAddrV4::new(Ipv4Addr::BROADCAST, SERVER),
                 payload: &bytes,

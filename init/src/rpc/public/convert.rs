@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{MachineStatus, Service, ServiceState, UnixMillis};
 use model::{Assignment, MachineId};
-use supervise::{Ending, Exit, State};
+use supervise::{Ending, RunExit, UnitState};
 
 use crate::facts::Now;
 use crate::machine::kernel::Boot;
@@ -65,27 +65,27 @@ pub(super) fn service(snapshot: Snapshot) -> Service {
     }
 }
 
-const fn state(state: &State) -> ServiceState {
+const fn state(state: &UnitState) -> ServiceState {
     match state {
-        State::Waiting(_) => ServiceState::Waiting,
-        State::Starting => ServiceState::Starting,
-        State::Ready => ServiceState::Ready,
-        State::BackingOff { .. } => ServiceState::BackingOff,
-        State::Stopping => ServiceState::Stopping,
-        State::Stopped | State::Finished => ServiceState::Stopped,
-        State::Failed => ServiceState::Failed,
+        UnitState::Waiting(_) => ServiceState::Waiting,
+        UnitState::Starting => ServiceState::Starting,
+        UnitState::Ready => ServiceState::Ready,
+        UnitState::BackingOff { .. } => ServiceState::BackingOff,
+        UnitState::Stopping => ServiceState::Stopping,
+        UnitState::Stopped | UnitState::Finished => ServiceState::Stopped,
+        UnitState::Failed => ServiceState::Failed,
     }
 }
 
-fn exit(ending: Ending) -> api::Exit {
+fn exit(ending: Ending) -> api::ServiceExit {
     // Exit codes and signal numbers have eight bits (wait(2)).
     let byte = |value: i32| u8::try_from(value).unwrap_or(u8::MAX);
     match ending {
-        Ending::Exit(Exit::Code(code)) => api::Exit::Code(byte(code)),
-        Ending::Exit(Exit::Signal(signal)) => api::Exit::Signal(byte(signal)),
-        Ending::Exit(Exit::Panicked) => api::Exit::Panic(String::from("see the log of init")),
-        Ending::SpawnFailed(errno) => api::Exit::NoRun(format!("not started: error {errno}")),
-        Ending::StartDeadline => api::Exit::NoRun(String::from("not ready in time")),
+        Ending::Exit(RunExit::Code(code)) => api::ServiceExit::Code(byte(code)),
+        Ending::Exit(RunExit::Signal(signal)) => api::ServiceExit::Signal(byte(signal)),
+        Ending::Exit(RunExit::Panicked) => api::ServiceExit::Panic(String::from("see the log of init")),
+        Ending::SpawnFailed(errno) => api::ServiceExit::NoRun(format!("not started: error {errno}")),
+        Ending::StartDeadline => api::ServiceExit::NoRun(String::from("not ready in time")),
     }
 }
 
@@ -95,11 +95,15 @@ mod tests {
 
     #[test]
     fn every_ending_says_how() {
-        assert_eq!(exit(Ending::Exit(Exit::Code(1))), api::Exit::Code(1));
-        assert_eq!(exit(Ending::Exit(Exit::Signal(9))), api::Exit::Signal(9));
-        assert_eq!(exit(Ending::Exit(Exit::Code(-1))), api::Exit::Code(255), "no exit code, shown as the worst");
-        assert_eq!(exit(Ending::SpawnFailed(2)), api::Exit::NoRun("not started: error 2".into()));
-        assert_eq!(exit(Ending::StartDeadline), api::Exit::NoRun("not ready in time".into()));
+        assert_eq!(exit(Ending::Exit(RunExit::Code(1))), api::ServiceExit::Code(1));
+        assert_eq!(exit(Ending::Exit(RunExit::Signal(9))), api::ServiceExit::Signal(9));
+        assert_eq!(
+            exit(Ending::Exit(RunExit::Code(-1))),
+            api::ServiceExit::Code(255),
+            "no exit code, shown as the worst"
+        );
+        assert_eq!(exit(Ending::SpawnFailed(2)), api::ServiceExit::NoRun("not started: error 2".into()));
+        assert_eq!(exit(Ending::StartDeadline), api::ServiceExit::NoRun("not ready in time".into()));
     }
 
     /// An owner has no use for the code, and the person who is to activate the machine stands before it.
@@ -143,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_done_task_is_stopped_and_one_that_backs_off_is_not_failed() {
-        assert_eq!(state(&State::Finished), ServiceState::Stopped);
-        assert_eq!(state(&State::Failed), ServiceState::Failed);
-        assert_eq!(state(&State::Ready), ServiceState::Ready);
+        assert_eq!(state(&UnitState::Finished), ServiceState::Stopped);
+        assert_eq!(state(&UnitState::Failed), ServiceState::Failed);
+        assert_eq!(state(&UnitState::Ready), ServiceState::Ready);
     }
 }

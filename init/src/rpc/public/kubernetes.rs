@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{ClientCertificate, UnixMillis};
 use model::Chain;
-use pki::{Authority, Profile, UnixTime};
+use pki::{Authority, CertificateProfile, UnixTime};
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";
@@ -44,8 +44,9 @@ impl KubernetesAccess {
     /// Signs the key of a certificate request (DER) for the owner; `now` is Unix time.
     pub(super) fn certify(&self, request: &[u8], now: Duration) -> Result<ClientCertificate, Unsigned> {
         let key = pki::accept_request(request)?;
-        let certificate = self.authority.issue(&Profile::KubeOwner, &key, UnixTime::since_unix_epoch(now))?;
-        let end = now + Profile::KubeOwner.row().lifetime;
+        let certificate =
+            self.authority.issue(&CertificateProfile::KubeOwner, &key, UnixTime::since_unix_epoch(now))?;
+        let end = now + CertificateProfile::KubeOwner.row().lifetime;
         Ok(ClientCertificate {
             ca_certificate: self.authority.certificate().to_vec(),
             client_certificate: certificate.to_vec(),

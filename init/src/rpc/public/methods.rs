@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
-use cluster::record::Owner;
+use cluster::record::OwnerRecord;
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
 use model::{MachineId, OwnerPubKey, TicketId};
@@ -285,7 +285,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::AddOwnerRequest>,
     ) -> Result<Response<wire::AddOwnerResponse>, Status> {
         let by = records::owner(&request)?;
-        let owner = Owner::try_from(request.into_inner())?;
+        let owner = OwnerRecord::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::AddOwner(owner)).await?;
         Ok(Response::new(wire::AddOwnerResponse {}))
     }

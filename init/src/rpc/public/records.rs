@@ -1,13 +1,13 @@
 //! Calls of owners about the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides
 //! nothing: `records` does.
 
-use api::{Listed, ListedMachine, ListedOwner, ListedTicket, MachineChange, NewTicket};
+use api::{ListPage, ListedMachine, ListedOwner, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
-use cluster::denied::Denied;
-use cluster::record::{Machine, Owner, Standing};
+use cluster::denial::Denial;
+use cluster::record::{MachineRecord, OwnerRecord, Standing};
 use cluster::request::{self, Asks, Offer};
 use cluster::role::AnyRole;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
@@ -39,8 +39,8 @@ impl From<GrantError> for Status {
     fn from(error: GrantError) -> Self {
         let text = error.to_string();
         match error {
-            GrantError::Denied(Denied::UnknownTicket | Denied::UnknownMachine) => Self::not_found(text),
-            GrantError::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
+            GrantError::Denied(Denial::UnknownTicket | Denial::UnknownMachine) => Self::not_found(text),
+            GrantError::Denied(Denial::UnknownOwner) => Self::permission_denied(text),
             GrantError::Denied(_) => Self::failed_precondition(text),
             GrantError::Unread(_) | GrantError::OthersFirst | GrantError::Leaderless(_) => api::not_yet(text),
             GrantError::Busy | GrantError::PutOff => Self::resource_exhausted(text),
@@ -65,7 +65,7 @@ impl From<RecoveryRefusal> for Status {
 }
 
 /// All machines, by name, with when they were seen last.
-pub(super) fn machines(records: &Records, seen: &Seen) -> Result<Vec<Listed<ListedMachine>>, Status> {
+pub(super) fn machines(records: &Records, seen: &Seen) -> Result<Vec<ListPage<ListedMachine>>, Status> {
     let rows = |view: &View| {
         let (members, late) = (view.state().members(), cluster::epochs::unacknowledged(view.state()));
         let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, (members, &late), seen.get(id).copied());
@@ -81,7 +81,7 @@ pub(super) fn machines(records: &Records, seen: &Seen) -> Result<Vec<Listed<List
 }
 
 /// All tickets, the newest first.
-pub(super) fn tickets(records: &Records) -> Result<Vec<Listed<ListedTicket>>, Status> {
+pub(super) fn tickets(records: &Records) -> Result<Vec<ListPage<ListedTicket>>, Status> {
     let rows = |view: &View| {
         let mut rows: Vec<_> = view.state().tickets().map(|(_, ticket)| ListedTicket::of(ticket)).collect();
         rows.sort_by(|one, other| (other.issued_at, one.id).cmp(&(one.issued_at, other.id)));
@@ -91,10 +91,11 @@ pub(super) fn tickets(records: &Records) -> Result<Vec<Listed<ListedTicket>>, St
 }
 
 /// All owners, and whom of them this machine's recovery record is for.
-pub(super) fn owners(records: &Records) -> Result<Listed<ListedOwner>, Status> {
-    let row = |owner: &Owner| ListedOwner { recovers: owner.recovery == records.recovery_key(), owner: owner.clone() };
+pub(super) fn owners(records: &Records) -> Result<ListPage<ListedOwner>, Status> {
+    let row =
+        |owner: &OwnerRecord| ListedOwner { recovers: owner.recovery == records.recovery_key(), owner: owner.clone() };
     let rows = |view: &View| view.state().cluster().iter().flat_map(|cluster| &cluster.owners).map(row).collect();
-    Ok(records.read(|view, old_since| Listed { old_since, rows: rows(view) })?)
+    Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
 }
 
 /// A role that nothing starts or stops on the machine.
@@ -138,7 +139,7 @@ const fn is_followed(change: MachineChange) -> Result<(), NoKubernetes> {
 pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> Result<NewTicket, Status> {
     is_served(&offer)?;
     let granted = records.grant(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
-    let Granted::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
+    let Grant::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
     Ok(NewTicket {
         id,
         coordinators: records.read(|view, _| coordinators(view.state().machines().map(|(_, machine)| machine)))?,
@@ -172,7 +173,7 @@ pub(super) fn owner<T>(request: &Request<T>) -> Result<OwnerPubKey, Status> {
 }
 
 /// Where the public APIs of coordinators are: one place of each before the second of any, as many as a ticket names.
-fn coordinators<'a>(machines: impl Iterator<Item = &'a Machine>) -> Vec<String> {
+fn coordinators<'a>(machines: impl Iterator<Item = &'a MachineRecord>) -> Vec<String> {
     let reported = machines.filter(|machine| machine.coordinates()).map(|machine| &machine.endpoints.reported);
     let mut places: Vec<_> = reported.flat_map(|of_one| of_one.iter().enumerate()).collect();
     places.sort_by_key(|(rank, _)| *rank);
@@ -187,11 +188,11 @@ fn coordinators<'a>(machines: impl Iterator<Item = &'a Machine>) -> Vec<String> 
 }
 
 /// A list of no rows is one piece, too: it says how old it is.
-fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<Listed<T>> {
+fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<ListPage<T>> {
     let mut rows = rows.into_iter().peekable();
     let mut pieces = Vec::new();
     loop {
-        pieces.push(Listed { old_since, rows: rows.by_ref().take(PIECE).collect() });
+        pieces.push(ListPage { old_since, rows: rows.by_ref().take(PIECE).collect() });
         if rows.peek().is_none() {
             return pieces;
         }
@@ -222,7 +223,7 @@ mod tests {
             let status = Status::from(error);
             (status.code(), status.message().to_owned())
         };
-        let (code, text) = shown(GrantError::Denied(Denied::UnknownTicket));
+        let (code, text) = shown(GrantError::Denied(Denial::UnknownTicket));
         assert_eq!(
             (code, &*text),
             (tonic::Code::NotFound, "the cluster does not know this ticket; nothing was changed")
@@ -256,8 +257,8 @@ mod tests {
         };
         let uplinks = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"];
         let mut machines = vec![at(1, &uplinks), at(2, &["198.51.100.2", "198.51.100.3"]), at(3, &["203.0.113.3"])];
-        machines.push(Machine { role: ClusterRole::Node, ..at(4, &["203.0.113.4"]) });
-        machines.push(Machine { standing: Standing::Removed, ..at(5, &["203.0.113.5"]) });
+        machines.push(MachineRecord { role: ClusterRole::Node, ..at(4, &["203.0.113.4"]) });
+        machines.push(MachineRecord { standing: Standing::Removed, ..at(5, &["203.0.113.5"]) });
         let named = coordinators(machines.iter());
         let expected = ["192.0.2.1", "198.51.100.2", "203.0.113.3", "192.0.2.2", "198.51.100.3", "192.0.2.3"];
         assert_eq!(named[..6], expected.map(|place| format!("{place}:7836")));

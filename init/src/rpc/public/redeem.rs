@@ -1,9 +1,9 @@
 //! A machine redeems a ticket: what it sends is verified on its connection, decided over the records, and answered with all
 //! that it needs. Whoever asks as a machine costs one decision at a time.
 
-use cluster::redeem::Redeem;
+use cluster::redeem::RedeemRequest;
 use cluster::request::Request;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
@@ -20,10 +20,10 @@ pub(super) async fn redeem(
 ) -> Result<Vec<u8>, Status> {
     let machine = keys::identity::machine_id(&key.0);
     let _place = underway.begin(machine)?;
-    let redeem = Redeem::verify(bytes, key, &origin.redeem)
+    let redeem = RedeemRequest::verify(bytes, key, &origin.redeem)
         .map_err(|bad| Status::invalid_argument(format!("{}; nothing was changed", Chain(&bad))))?;
     let granted = records.grant(Request::Redeem(Box::new(redeem))).await?;
-    let Granted::Admitted(admitted) = granted else {
+    let Grant::Admitted(admitted) = granted else {
         return Err(Status::internal("a machine asked to be let in, and something else was granted"));
     };
     tracing::info!(%machine, "a machine is admitted");

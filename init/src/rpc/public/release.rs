@@ -4,7 +4,7 @@
 use api::{KeyRequest, ReleasedKey};
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
-use cluster::txn::Granted;
+use cluster::txn::Grant;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
@@ -28,7 +28,7 @@ pub(super) async fn release(
         if decided { records.by_leader(&refusal) } else { refusal }
     })?;
     let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
-    let (Granted::ClusterKey { machine, disk, generation, next }, Some(cluster)) = (granted, cluster) else {
+    let (Grant::ClusterKey { machine, disk, generation, next }, Some(cluster)) = (granted, cluster) else {
         return Err(Status::internal("a machine asked for its key, and something else was granted"));
     };
     let directory = records.directory()?;

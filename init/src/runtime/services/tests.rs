@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use supervise::{Critical, Need, State};
+use supervise::{Critical, Need, UnitState};
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn stays(name: &str, needs: &[&str]) -> Unit {
 
 async fn ready(tree: &Services, expected: &[&str]) {
     let is_so = |seen: &Vec<Snapshot>| {
-        seen.iter().all(|one| one.status.state == State::Ready)
+        seen.iter().all(|one| one.status.state == UnitState::Ready)
             && seen.iter().map(|one| one.status.name.as_str()).eq(expected.iter().copied())
     };
     let seen = soon(tree.watch().wait_for(is_so)).await.map(|_| ());

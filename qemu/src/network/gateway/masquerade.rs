@@ -185,7 +185,7 @@ mod tests {
 
     /// An UDP packet without its frame.
     fn packet(source: SocketAddrV4, destination: SocketAddrV4) -> Vec<u8> {
-        let mac = dhcp::Mac([2; 6]);
+        let mac = dhcp::HardwareAddress([2; 6]);
         let datagram = Datagram { source_mac: mac, destination_mac: mac, source, destination, payload: b"payload" };
         frame::build(&datagram).unwrap().split_off(14)
     }

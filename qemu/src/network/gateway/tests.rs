@@ -153,7 +153,7 @@ fn bytes(length: usize) -> Vec<u8> {
 }
 
 fn datagram(card: Mac, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
-    let (source_mac, destination_mac) = (dhcp::Mac(card.0), dhcp::Mac(GATEWAY.0));
+    let (source_mac, destination_mac) = (dhcp::HardwareAddress(card.0), dhcp::HardwareAddress(GATEWAY.0));
     datagram::build(&Datagram { source_mac, destination_mac, source: from, destination: to, payload }).unwrap()
 }
 
@@ -180,7 +180,7 @@ fn a_lease_names_the_gateway_as_router_and_resolver() {
     let (gateway, pool) = (setup(7).address, setup(7).pool.0);
     world.wiring.gateway.name("M1", CARD);
     let mut ask = |kind, address, server| {
-        let mut message = DhcpMessage::new(kind, 7, dhcp::Mac(CARD.0));
+        let mut message = DhcpMessage::new(kind, 7, dhcp::HardwareAddress(CARD.0));
         (message.requested_ip, message.server_id) = (address, server);
         let to = SocketAddrV4::new(Ipv4Addr::BROADCAST, dhcp::SERVER_PORT);
         let from = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, dhcp::CLIENT_PORT);

@@ -8,12 +8,12 @@ use keys::identity::machine_id;
 use model::{Assignment, Chain, ClusterId, ClusterRole, ColdStart, Level, Prefixes, Secret};
 
 use super::*;
-use crate::desired::{EtcdPart, Shares};
+use crate::desired::{DesiredShares, EtcdPart};
 use crate::fixture::{self, OWNER, key};
 use crate::record::Standing;
 
 /// A good answer to machine 5, whose ticket makes it a worker. Its peers are machines 1 and 2.
-fn good() -> Answer {
+fn good() -> RedeemAnswer {
     let coordinators =
         vec![Coordinator { machine: machine_id(&key(1).0), endpoints: vec!["192.0.2.1:7836".to_owned()] }];
     let directory = Directory { cluster: ClusterId([0xc1; 16]), version: 9, coordinators };
@@ -28,12 +28,12 @@ fn good() -> Answer {
         prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: model::SERVICE_PREFIX },
         coordinators: [].into(),
         etcd: EtcdPart::Out,
-        shares: Shares::default(),
+        shares: DesiredShares::default(),
         owners: cluster.owners,
         level: Level::Encrypted,
         cold_start: ColdStart::Automatic,
     };
-    Answer {
+    RedeemAnswer {
         time: fixture::NOW,
         certificate: b"machine certificate".to_vec(),
         ca_certificate: b"CA certificate".to_vec(),
@@ -54,7 +54,7 @@ fn edited(edit: impl FnOnce(&mut ResponseWire)) -> Vec<u8> {
 }
 
 /// The same as values: what no coordinator of ours would say.
-fn said(edit: impl FnOnce(&mut Answer)) -> Vec<u8> {
+fn said(edit: impl FnOnce(&mut RedeemAnswer)) -> Vec<u8> {
     let mut answer = good();
     edit(&mut answer);
     answer.encode().to_vec()
@@ -69,10 +69,10 @@ fn an_answer_reads_as_it_was_written_and_has_its_known_bytes() {
     });
     let bytes = good().encode();
     for bytes in [lone.as_slice(), &bytes] {
-        let read = Answer::decode(bytes).expect("it is good");
+        let read = RedeemAnswer::decode(bytes).expect("it is good");
         assert_eq!(read.encode().as_slice(), bytes);
     }
-    let read = Answer::decode(&bytes).expect("it is good");
+    let read = RedeemAnswer::decode(&bytes).expect("it is good");
     assert_eq!((&read.desired, read.version()), (&good().desired, StateVersion { recoveries: 1, revision: 77 }));
     assert_eq!(read.cluster_key.expose(), &[0x20; 32]);
     assert_eq!((read.peers, read.directory), (good().peers, good().directory));
@@ -99,7 +99,7 @@ fn the_largest_answer_is_read_and_shows_no_key() {
         endpoints: (0..8).map(endpoint).collect(),
         ..Peer::of(&fixture::machine(n))
     };
-    let answer = Answer {
+    let answer = RedeemAnswer {
         peers: (1..=64).map(peer).collect(),
         directory: vec![1; keys::two_slot::SLOT_BYTES],
         certificate: vec![1; MOST_CERTIFICATE_BYTES],
@@ -112,7 +112,7 @@ fn the_largest_answer_is_read_and_shows_no_key() {
     };
     let bytes = answer.encode();
     assert!(bytes.len() <= MOST_ANSWER_BYTES, "{} bytes", bytes.len());
-    Answer::decode(&bytes).expect("it is good");
+    RedeemAnswer::decode(&bytes).expect("it is good");
     assert!(format!("{answer:?} {:?}", answer.to_wire()).contains("Secret(32 bytes)"));
     assert!(!format!("{answer:?} {:?}", answer.to_wire()).contains("32, 32, 32"));
 }
@@ -205,7 +205,7 @@ fn every_malformed_answer_is_refused_with_its_own_message() {
         ),
     ];
     for (what, bytes, message) in &rows {
-        let error = Answer::decode(bytes).map(|_| ()).expect_err(what);
+        let error = RedeemAnswer::decode(bytes).map(|_| ()).expect_err(what);
         assert_eq!(Chain(&error).to_string(), *message, "{what}");
     }
     let distinct: HashSet<_> = rows.iter().map(|(_, bytes, _)| bytes).collect();

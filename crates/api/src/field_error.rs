@@ -3,7 +3,7 @@
 /// A message whose field cannot be read. Unknown *fields* are ignored, as protobuf means it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("field `{field}` {problem}")]
-pub struct Malformed {
+pub struct FieldError {
     /// The field's name in the `.proto` file.
     pub field: &'static str,
     /// Problem with the field.
@@ -37,30 +37,30 @@ pub enum Problem {
     OutOfOrder,
 }
 
-impl Malformed {
+impl FieldError {
     pub(crate) const fn new(field: &'static str, problem: Problem) -> Self {
         Self { field, problem }
     }
 }
 
-impl From<Malformed> for tonic::Status {
+impl From<FieldError> for tonic::Status {
     /// For servers: the request was wrong, nothing was done.
-    fn from(malformed: Malformed) -> Self {
+    fn from(malformed: FieldError) -> Self {
         Self::invalid_argument(format!("{malformed}; nothing was done"))
     }
 }
 
 /// Bytes of a fixed length.
-pub(crate) fn fixed<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], Malformed> {
-    bytes.try_into().map_err(|_| Malformed::new(field, Problem::Length { expected: N, found: bytes.len() }))
+pub(crate) fn fixed<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], FieldError> {
+    bytes.try_into().map_err(|_| FieldError::new(field, Problem::Length { expected: N, found: bytes.len() }))
 }
 
 /// An enum value that this version knows.
-pub(crate) fn known<T>(field: &'static str, word: Option<T>) -> Result<T, Malformed> {
-    word.ok_or(Malformed::new(field, Problem::Unknown))
+pub(crate) fn known<T>(field: &'static str, word: Option<T>) -> Result<T, FieldError> {
+    word.ok_or(FieldError::new(field, Problem::Unknown))
 }
 
 /// A field that has to be there.
-pub(crate) fn present<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
-    value.ok_or(Malformed::new(field, Problem::Missing))
+pub(crate) fn present<T>(field: &'static str, value: Option<T>) -> Result<T, FieldError> {
+    value.ok_or(FieldError::new(field, Problem::Missing))
 }

@@ -8,7 +8,7 @@ use crate::record::{MOST_OWNERS, Release};
 
 /// Reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
+pub enum Denial {
     /// No cluster was created here yet.
     #[error("there is no cluster here yet")]
     NoCluster,
