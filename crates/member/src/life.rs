@@ -220,7 +220,7 @@ impl Life {
     fn told_desired(&mut self, by: MachineId, desired: Box<Desired>, now: Instant, out: &mut Vec<Effect>) {
         // Only a coordinator that has a leader tells anybody what to be.
         if self.role.others_lead() {
-            let text = "other coordinators have a leader: the recovery that was noted in an earlier boot is not done";
+            let text = "other coordinators have a leader: the recovery that was noted is not done";
             self.report(Part::Role, Some(text.to_owned()), out);
         }
         if let Err(why) = self.belief.judge_desired(by, &desired, &self.others()) {
@@ -252,7 +252,7 @@ impl Life {
     /// Asks those first who have not said yet that the machine is a node.
     fn seek(&mut self, now: Instant, out: &mut Vec<Effect>) {
         self.second_voice = Some(now + SECOND_VOICE);
-        self.turn(out, |source, turns| source.anew(now, turns));
+        self.turn(now, out, |source, turns| source.anew(now, turns));
     }
 
     /// Has desired state that was judged be kept, and obeyed then.
@@ -303,7 +303,7 @@ impl Life {
         }
         self.report(Part::Source, Some(why), out);
         self.silence();
-        self.turn(out, |source, turns| source.left(now, turns));
+        self.turn(now, out, |source, turns| source.left(now, turns));
     }
 
     /// Ends the announcing: no coordinator hears the machine any more.
@@ -320,7 +320,7 @@ impl Life {
         }
         self.copying.kept();
         self.report(Part::Copy, None, out);
-        self.turn(out, Source::kept);
+        self.turn(now, out, Source::kept);
         if peers.is_some_and(|version| self.belief.take_peers(version)) {
             self.keeping.peers();
         }
@@ -421,7 +421,7 @@ impl Life {
             (Some(_), Some(electorate)) => electorate.difference(&self.voices).copied().collect(),
             _ => BTreeSet::new(),
         };
-        self.turn(out, |source, turns| source.tick(now, || round(own, &first, &believed), turns));
+        self.turn(now, out, |source, turns| source.tick(now, || round(own, &first, &believed), turns));
         let mut due = Vec::new();
         let (keeps, keeps_peers) = (self.is_underway(EffectKind::Keep), self.is_underway(EffectKind::KeepPeers));
         self.keeping.next(keeps, keeps_peers, now, &mut due);
@@ -537,7 +537,7 @@ impl Life {
         None
     }
 
-    fn turn(&mut self, out: &mut Vec<Effect>, change: impl FnOnce(&mut Source, &mut Vec<Turn>)) {
+    fn turn(&mut self, now: Instant, out: &mut Vec<Effect>, change: impl FnOnce(&mut Source, &mut Vec<Turn>)) {
         let mut turns = Vec::new();
         change(&mut self.source, &mut turns);
         for turn in turns {
@@ -551,8 +551,8 @@ impl Life {
                     self.silence();
                     out.push(Effect::Leave);
                 }
-                Turn::RoundOver { heard: false } => self.role.nobody_leads(),
-                Turn::RoundOver { heard: true } => {}
+                Turn::RoundOver { heard: false } => self.role.nobody_leads(now),
+                Turn::RoundOver { heard: true } => self.role.somebody_may_lead(),
             }
         }
     }

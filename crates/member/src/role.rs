@@ -58,11 +58,14 @@ pub(crate) enum Step {
     Wait(&'static str),
 }
 
+/// A coordinator that ends its etcd to start it anew answers again within this: it leads, or cannot say yet.
+const STARTS_ANEW: Duration = Duration::from_secs(10);
+
 /// Recovery of the cluster with this machine alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
     No,
-    /// A note of an earlier boot lies there; others may lead by now.
+    /// A note lies there of an earlier boot, or one that could not be done; others may lead by now.
     Noted,
     /// Others lead: the note is to go.
     Over,
@@ -89,6 +92,8 @@ pub(crate) struct Role {
     etcd_erased: bool,
     join_noted: bool,
     recovery: Recovery,
+    /// End of the first of the last rounds in which no coordinator said that it leads, or may.
+    nobody_since: Option<Instant>,
     /// Tries of having keys handed over.
     tries: usize,
     busy: Option<EffectKind>,
@@ -127,6 +132,7 @@ impl Role {
                 (true, Some(_)) => Recovery::Due,
                 (true, None) => Recovery::Noted,
             },
+            nobody_since: None,
             running,
             half: false,
             tries: 0,
@@ -165,7 +171,7 @@ impl Role {
         self.recovery == Recovery::Noted
     }
 
-    /// Somebody has a leader: what was noted in an earlier boot is over.
+    /// Somebody has a leader: what was noted is over.
     pub(crate) fn others_lead(&mut self) -> bool {
         let was = self.recovery == Recovery::Noted;
         if was {
@@ -174,11 +180,16 @@ impl Role {
         was
     }
 
-    /// Lets a recovery that was noted be done: no coordinator that answered has a leader.
-    pub(crate) fn nobody_leads(&mut self) {
-        if self.recovery == Recovery::Noted {
-            self.recovery = Recovery::Due;
+    /// Lets a recovery that was noted be tried, once: in all rounds of [`STARTS_ANEW`] no coordinator that answered had a leader.
+    pub(crate) fn nobody_leads(&mut self, now: Instant) {
+        if self.recovery == Recovery::Noted && now >= *self.nobody_since.get_or_insert(now) + STARTS_ANEW {
+            (self.recovery, self.nobody_since) = (Recovery::Due, None);
         }
+    }
+
+    /// A coordinator of the round that is over leads, or cannot say yet.
+    pub(crate) const fn somebody_may_lead(&mut self) {
+        self.nobody_since = None;
     }
 
     /// An owner has noted a recovery.
@@ -201,6 +212,9 @@ impl Role {
                 self.face = self.face.map(|_| Face::Leaving);
                 self.half = true;
                 self.begun = self.begun.filter(|begun| *begun);
+            }
+            if *effect == Effect::Units(Some(EtcdStart::Recovered)) {
+                self.recovery = Recovery::Noted;
             }
             return;
         };
@@ -353,11 +367,12 @@ impl Role {
     }
 
     fn recovery(&self, givers: &[VpnPlace]) -> Option<Step> {
-        let effect = match (self.recovery, &self.running) {
+        // Whoever is alone has nobody to ask.
+        let is_due = self.recovery == Recovery::Noted && givers.is_empty();
+        let effect = match (if is_due { Recovery::Due } else { self.recovery }, &self.running) {
             // Committed in this boot, or before a panic of the life.
             (Recovery::No | Recovery::Committed, Some(EtcdStart::Recovered)) => Effect::Units(None),
             (Recovery::No | Recovery::Committed, _) => return None,
-            (Recovery::Noted, _) if givers.is_empty() => Effect::Units(Some(EtcdStart::Recovered)),
             (Recovery::Noted, _) => return Some(Step::Wait("whether other coordinators have a leader is asked")),
             (Recovery::Over, _) => Effect::DropRecovery,
             (Recovery::Due, None) => Effect::Units(Some(EtcdStart::Recovered)),

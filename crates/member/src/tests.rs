@@ -1,6 +1,7 @@
 //! Lives of one machine: promotions, demotions and recoveries with cuts anywhere, and coordinators that lie.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use cluster::Word;
 use cluster::desired::{Desired, EtcdPart};
@@ -246,7 +247,7 @@ fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
         let mut world = World::coordinator();
         world.kept = desired(10, Coordinator, coordinators);
         world.note = true;
-        world.start().settle().pass(60);
+        world.start().settle().pass(120);
         assert!(world.past().contains(&Effect::CommitRecovery));
         assert_eq!((world.note, world.units.clone()), (false, Some(EtcdStart::Existing { others: vec![] })));
     }
@@ -267,8 +268,55 @@ fn a_note_waits_for_coordinators_that_cannot_say_yet() {
         }
     }
     assert!(world.note && world.units.is_none(), "{:?}", world.past());
-    world.pass(60);
+    world.pass(120);
     assert!(world.past().contains(&Effect::CommitRecovery), "none of them answers any more");
+}
+
+/// A coordinator that has just recovered ends its etcd, and starts it anew: in between it says nothing. Proves: K6
+#[test]
+fn one_round_in_which_nobody_leads_is_not_enough_for_a_note() {
+    let mut world = World::coordinator();
+    world.note = true;
+    world.start().settle();
+    let refuse = |world: &mut World| {
+        while let Some(by) = world.attended() {
+            let why = String::from("nothing listens there");
+            world.handle(Event::Left { by, why, may_lead: false }).settle();
+        }
+    };
+    refuse(&mut world);
+    assert!(world.note && world.units.is_none(), "{:?}", world.past());
+    world.pass(3).hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
+    assert!(!world.note && !world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
+}
+
+/// Proves: K6
+#[test]
+fn a_recovery_that_does_not_start_asks_again_who_leads() {
+    let mut world = World::coordinator();
+    world.note = true;
+    world.start().settle();
+    for _ in 0..500 {
+        let next = (!world.queue.is_empty()).then(|| world.queue.remove(0));
+        match (next, world.attended()) {
+            (Some(Effect::Units(Some(EtcdStart::Recovered))), _) => break,
+            (Some(effect), _) => {
+                if let Some((kind, outcome)) = world.perform(effect) {
+                    world.handle(Event::Done(kind, Ok(outcome)));
+                }
+            }
+            (None, Some(by)) => {
+                world.handle(Event::Left { by, why: String::from("nothing listens there"), may_lead: false });
+            }
+            (None, None) => {
+                world.now += Duration::from_secs(1);
+                world.handle(Event::Tick);
+            }
+        }
+    }
+    world.handle(Event::Done(EffectKind::Units, Err(String::from("fails")))).settle();
+    world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
+    assert!(!world.note && !world.past().contains(&Effect::CommitRecovery));
 }
 
 /// Proves: D14
