@@ -9,7 +9,7 @@ use cluster::request::{Asks, Request};
 use member::{EffectOutcome, Event as Hears};
 use model::MachineId;
 
-use super::machine::Note;
+use super::machine::{Note, Power};
 use super::{Event, World, seen};
 use crate::cast;
 use crate::laws::Breach;
@@ -37,6 +37,11 @@ impl World {
         let (n, recoveries) = (self.numbers[&id], self.laws.recoveries());
         let machine = self.machines.get_mut(&n).expect("it runs");
         machine.disk.note = Some(Note { boot: machine.boot, recoveries });
+        // Its next start finds the note, or what became of it.
+        if self.random.below(3) == 0 {
+            let after = 1 + self.below(400);
+            self.put(after, Event::Power(n, Power::Off));
+        }
         self.lives(n, Hears::Recover)
     }
 
