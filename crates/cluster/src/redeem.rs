@@ -8,7 +8,7 @@
 //!                         string release = 8; bytes root_hash = 9; optional bytes storage_key_name = 10;
 //!                         repeated string public_endpoints = 11; optional string node_name = 12; }
 //! ```
-//! What it is answered: [`RedeemAnswer`].
+//! The answer to it: [`RedeemAnswer`].
 
 mod answer;
 
