@@ -189,7 +189,7 @@ async fn found(performer: &Performer) -> Result<LifeFacts, FoundError> {
         role: RoleFacts {
             keys,
             begun: records::etcd_has_begun()?,
-            recovery: records::recovers()?.is_some(),
+            recovery: records::noted_recovery()?.map(|(_, note)| note),
             running: performer.plan(),
         },
     })

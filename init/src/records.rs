@@ -61,7 +61,9 @@ use members::MembersLook;
 pub(crate) use news::{NewsFor, NoNews};
 pub(crate) use own::VoteError;
 pub(crate) use read::Unreadable;
-pub(crate) use recovery::{Error as RecoveryError, RecoveryRefusal, forget as drop_recovery, noted as recovers};
+pub(crate) use recovery::{
+    Error as RecoveryError, RecoveryRefusal, begin as begin_recovery, forget as drop_recovery, noted as noted_recovery,
+};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 use turn::{Asked, Turn};
 pub(crate) use users::Error as UsersError;

@@ -108,6 +108,7 @@ mod tests {
     use cluster::record::{ColdStartEpochs, Generations};
 
     use super::*;
+    use crate::RecoveryNote;
     use crate::fixture::{World, view};
     use crate::{EffectKind, Event, OwnRecords};
 
@@ -181,7 +182,7 @@ mod tests {
         let mut world = coordinator();
         world.votes = true;
         world.pass(1);
-        world.note = true;
+        world.note = Some(RecoveryNote::Ordered);
         world.past();
         world.handle(Event::Recover).settle();
         let kinds = [EffectKind::Units, EffectKind::AskVote, EffectKind::KeepRecords];

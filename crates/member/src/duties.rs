@@ -208,6 +208,7 @@ mod tests {
     use model::ClusterRole::Coordinator;
 
     use super::*;
+    use crate::RecoveryNote;
     use crate::fixture::{World, desired, id, ids, look, view};
     use crate::{Event, OwnRecords, Part};
 
@@ -413,7 +414,7 @@ mod tests {
         world.queue.retain(|effect| !matches!(effect, Effect::Decide(_)));
         world.settle();
         assert!(!done(&mut world).contains(&EffectKind::Decide));
-        world.note = true;
+        world.note = Some(RecoveryNote::Ordered);
         world.handle(Event::Recover).settle().past();
         world.sees(records(6, &[1, 2, 3])).settle();
         assert!(done(&mut world).contains(&EffectKind::Decide));

@@ -118,7 +118,7 @@ pub enum Effect {
     /// Look whether etcd has begun here.
     LookAtEtcd,
     /// Run what a coordinator runs, with an etcd started like this; or none of it. What is asked of an etcd then ends without a word:
-    /// see [`EffectKind::asks_etcd`].
+    /// see [`EffectKind::asks_etcd`]. A recovery is noted as begun before its etcd starts.
     Units(Option<EtcdStart>),
     /// Show the machine so.
     Face(Face),
@@ -151,7 +151,7 @@ pub enum Effect {
     EraseKeys,
     /// Erase etcd's notes, then its data.
     EraseEtcd,
-    /// Erase etcd's notes, and put its data aside: another etcd is to begin in its place.
+    /// Erase etcd's notes, and put its data aside: another etcd is to begin in its place. The note of a recovery goes last.
     PutEtcdAside,
     /// Write the recovery into the records, then remove its note.
     CommitRecovery,

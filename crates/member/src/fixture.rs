@@ -19,7 +19,7 @@ use sim::cast;
 
 use crate::{
     Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, Life, LifeFacts, OwnRecords,
-    OwnRequest, RoleFacts,
+    OwnRequest, RecoveryNote, RoleFacts,
 };
 
 pub(crate) fn id(n: u8) -> MachineId {
@@ -111,7 +111,7 @@ pub(crate) struct World {
     pub(crate) shares: bool,
     /// Whether etcd has a log of its own.
     pub(crate) begun: bool,
-    pub(crate) note: bool,
+    pub(crate) note: Option<RecoveryNote>,
     pub(crate) units: Option<EtcdStart>,
     pub(crate) face: Option<Face>,
     pub(crate) life: Option<Life>,
@@ -143,7 +143,7 @@ impl World {
             keys: false,
             shares: false,
             begun: false,
-            note: false,
+            note: None,
             units: None,
             face: None,
             life: None,
@@ -229,12 +229,15 @@ impl World {
         match &effect {
             Effect::Keep(KeptFile::Desired(desired)) => self.kept = (**desired).clone(),
             Effect::Keep(KeptFile::Electorate(electorate)) => self.electorate = Some(electorate.clone()),
-            Effect::NoteJoin | Effect::CommitRecovery | Effect::DropRecovery => self.note = false,
+            Effect::NoteJoin | Effect::CommitRecovery | Effect::DropRecovery => self.note = None,
             Effect::TakeKeys(_) => self.keys = true,
             Effect::LookAtEtcd => outcome = EffectOutcome::Begun(self.begun),
             Effect::Units(plan) => {
                 assert!(plan.is_none() || self.keys, "units without keys: {effect:?}");
                 self.units.clone_from(plan);
+                if *plan == Some(EtcdStart::Recovered) {
+                    self.note = Some(RecoveryNote::Begun);
+                }
                 self.view = None;
                 self.begun |= plan.is_some() && self.etcd_begins;
                 self.shares |= plan.is_some();
@@ -249,13 +252,9 @@ impl World {
                 assert_eq!(self.units, None, "units run");
                 self.keys = false;
             }
-            Effect::EraseEtcd => {
+            Effect::EraseEtcd | Effect::PutEtcdAside => {
                 assert_eq!(self.units, None, "units run");
-                (self.begun, self.note, self.electorate) = (false, false, None);
-            }
-            Effect::PutEtcdAside => {
-                assert_eq!(self.units, None, "units run");
-                (self.begun, self.note, self.electorate) = (false, false, None);
+                (self.begun, self.note, self.electorate) = (false, None, None);
             }
             Effect::WriteShare(holding, _) => {
                 assert!(self.keys, "a share is made of the master secret");
@@ -264,6 +263,8 @@ impl World {
             Effect::Decide(OwnRequest::AcknowledgeEpoch(number)) => {
                 assert!(self.esp.iter().any(|share| share.epoch.number() == *number), "it is not on the ESP");
             }
+            // A test says when etcd decides it.
+            Effect::Announce(_) if self.note.is_some() => outcome = EffectOutcome::PutOff,
             Effect::AskVote => outcome = EffectOutcome::Votes(self.votes),
             Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads),
             Effect::ReadOwnCopy { since } => {

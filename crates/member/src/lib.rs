@@ -14,6 +14,7 @@
 //! - A lower version changes nothing: `tests::a_lower_version_is_refused_and_its_teller_left`.
 //! - A recovery found at a start is done only where nobody who answers has a leader:
 //!   `tests::a_note_of_an_earlier_boot_is_dropped_where_others_lead`.
+//! - An etcd that has taken the others out does not go on uncounted: `tests::an_etcd_that_went_on_alone_is_put_aside_where_others_lead`.
 //! - The first records are written before a coordinator does anything else: `duties::tests::first_records_come_before_all_else`.
 //! - A share is acknowledged only once it lies on the ESP: `shares::tests::a_share_is_durable_before_it_is_acknowledged`.
 
@@ -40,5 +41,5 @@ pub use effect::{
     ShareReason,
 };
 pub use life::{Life, LifeFacts};
-pub use role::{AGAIN, RoleFacts};
+pub use role::{AGAIN, RecoveryNote, RoleFacts};
 pub use source::{LAPSE, SILENT, VpnPlace};

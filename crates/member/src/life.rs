@@ -219,10 +219,7 @@ impl Life {
 
     fn told_desired(&mut self, by: MachineId, desired: Box<Desired>, now: Instant, out: &mut Vec<Effect>) {
         // Only a coordinator that has a leader tells anybody what to be.
-        if self.role.others_lead() {
-            let text = "other coordinators have a leader: the recovery that was noted is not done";
-            self.report(Part::Role, Some(text.to_owned()), out);
-        }
+        self.others_lead(out);
         if let Err(why) = self.belief.judge_desired(by, &desired, &self.others()) {
             return self.leave(by, why.to_string(), now, out);
         }
@@ -238,6 +235,14 @@ impl Life {
         self.report(Part::Doubt, Some(IN_DOUBT.to_owned()), out);
         if is_new && !electorate.is_subset(&self.voices) {
             self.seek(now, out);
+        }
+    }
+
+    /// Takes a proof that other coordinators have a leader.
+    fn others_lead(&mut self, out: &mut Vec<Effect>) {
+        if self.role.others_lead() {
+            let text = "other coordinators have a leader: the recovery that was noted is not done";
+            self.report(Part::Role, Some(text.to_owned()), out);
         }
     }
 
@@ -337,7 +342,11 @@ impl Life {
         let Some(effect) = self.underway.remove(&kind) else { return };
         match (&effect, &outcome) {
             (Effect::Announce(_), Ok(EffectOutcome::PutOff)) => self.announcing.put_off(now),
-            (Effect::Announce(_), Ok(_)) => self.announcing.heard(),
+            (Effect::Announce(_), Ok(_)) => {
+                // etcd has decided it.
+                self.others_lead(out);
+                self.announcing.heard();
+            }
             (Effect::Announce(_), Err(why)) => {
                 if let Some(by) = self.source.attended() {
                     self.leave(by, why.clone(), now, out);

@@ -4,7 +4,7 @@
 //! ```text
 //!   promote: join noted ▸ keys in the folder ▸ units ▸ face
 //!   demote:  face without records ▸ units gone ▸ shares erased ▸ keys ▸ etcd ▸ face of a node
-//!   recover: units gone ▸ etcd recovered ▸ committed ▸ units gone ▸ etcd as always
+//!   recover: units gone ▸ noted as begun, etcd recovered ▸ committed ▸ units gone ▸ etcd as always
 //! ```
 
 use std::net::Ipv4Addr;
@@ -61,13 +61,22 @@ pub(crate) enum Step {
 /// A coordinator that ends its etcd to start it anew answers again within this: it leads, or cannot say yet.
 const STARTS_ANEW: Duration = Duration::from_secs(10);
 
+/// Recovery of the cluster with this machine alone, as a note on its disk says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecoveryNote {
+    /// An owner has ordered it.
+    Ordered,
+    /// etcd was started for it, and may have taken all other members out.
+    Begun,
+}
+
 /// Recovery of the cluster with this machine alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recovery {
     No,
     /// A note lies there of an earlier boot, or one that could not be done; others may lead by now.
     Noted,
-    /// Others lead: the note is to go.
+    /// Others lead: the note is to go, and with it an etcd that has taken them out.
     Over,
     Due,
     Committed,
@@ -92,6 +101,8 @@ pub(crate) struct Role {
     etcd_erased: bool,
     join_noted: bool,
     recovery: Recovery,
+    /// Whether etcd here may have taken all other members out, which the records do not count yet.
+    is_alone: bool,
     /// End of the first of the last rounds in which no coordinator said that it leads, or may.
     nobody_since: Option<Instant>,
     /// Tries of having keys handed over.
@@ -107,8 +118,8 @@ pub struct RoleFacts {
     pub keys: bool,
     /// Whether etcd has begun.
     pub begun: bool,
-    /// Whether a recovery was noted.
-    pub recovery: bool,
+    /// Note of a recovery.
+    pub recovery: Option<RecoveryNote>,
     /// How etcd was started that runs already: the machine's life begins anew behind a panic.
     pub running: Option<EtcdStart>,
 }
@@ -127,11 +138,14 @@ impl Role {
             etcd_erased: false,
             join_noted: false,
             recovery: match (recovery, &running) {
-                (false, _) => Recovery::No,
+                // The data that it is of was put aside, and the note was to follow.
+                (Some(_), None) if !begun => Recovery::No,
+                (None, _) => Recovery::No,
                 // Whoever noted it in this boot has asked the others.
-                (true, Some(_)) => Recovery::Due,
-                (true, None) => Recovery::Noted,
+                (Some(_), Some(_)) => Recovery::Due,
+                (Some(_), None) => Recovery::Noted,
             },
+            is_alone: recovery == Some(RecoveryNote::Begun),
             nobody_since: None,
             running,
             half: false,
@@ -202,6 +216,7 @@ impl Role {
     /// Takes the end of the step that was under way.
     pub(crate) fn done(&mut self, effect: &Effect, outcome: Result<EffectOutcome, ()>, now: Instant) {
         self.busy = None;
+        self.is_alone |= *effect == Effect::Units(Some(EtcdStart::Recovered));
         let Ok(outcome) = outcome else {
             self.again = Some(now + AGAIN);
             if matches!(effect, Effect::TakeKeys(_)) {
@@ -245,13 +260,13 @@ impl Role {
             Effect::EraseKeys => (self.keys, self.keys_erased) = (false, true),
             Effect::EraseEtcd => {
                 (self.begun, self.etcd_erased, self.stale) = (Some(false), true, false);
-                (self.join_noted, self.recovery) = (false, Recovery::No);
+                (self.join_noted, self.recovery, self.is_alone) = (false, Recovery::No, false);
             }
             Effect::PutEtcdAside => {
                 (self.keys, self.begun, self.stale) = (false, Some(false), false);
-                (self.join_noted, self.recovery) = (false, Recovery::No);
+                (self.join_noted, self.recovery, self.is_alone) = (false, Recovery::No, false);
             }
-            Effect::CommitRecovery => self.recovery = Recovery::Committed,
+            Effect::CommitRecovery => (self.recovery, self.is_alone) = (Recovery::Committed, false),
             Effect::DropRecovery => self.recovery = Recovery::No,
             // No step of the role.
             Effect::Attend { .. }
@@ -374,6 +389,8 @@ impl Role {
             (Recovery::No | Recovery::Committed, Some(EtcdStart::Recovered)) => Effect::Units(None),
             (Recovery::No | Recovery::Committed, _) => return None,
             (Recovery::Noted, _) => return Some(Step::Wait("whether other coordinators have a leader is asked")),
+            (Recovery::Over, _) if self.is_alone && self.may_run() => Effect::Units(None),
+            (Recovery::Over, _) if self.is_alone => Effect::PutEtcdAside,
             (Recovery::Over, _) => Effect::DropRecovery,
             (Recovery::Due, None) => Effect::Units(Some(EtcdStart::Recovered)),
             (Recovery::Due, Some(EtcdStart::Recovered)) if self.face != Some(Face::Coordinator) => {

@@ -11,7 +11,9 @@ use model::ClusterRole::{Coordinator, Node};
 use proptest::prelude::*;
 
 use crate::fixture::{World, desired, id, ids, learner, look, member, version};
-use crate::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part};
+use crate::{
+    Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part, RecoveryNote,
+};
 
 /// The same word by each of these coordinators.
 fn all_say(who: &[u8], word: &Desired) -> BTreeMap<u8, Desired> {
@@ -212,7 +214,7 @@ fn two_voices_end_what_one_has_said() {
 fn a_recovery_stops_recovers_commits_and_goes_on() {
     let mut world = World::coordinator();
     world.start().settle().past();
-    world.note = true;
+    world.note = Some(RecoveryNote::Ordered);
     world.handle(Event::Recover).settle();
     let existing = Some(EtcdStart::Existing { others: vec![] });
     let steps = [
@@ -224,20 +226,57 @@ fn a_recovery_stops_recovers_commits_and_goes_on() {
         EffectKind::Units,
         EffectKind::Face,
     ];
-    assert_eq!((world.steps(), world.note, world.units.clone()), (steps.to_vec(), false, existing));
+    assert_eq!((world.steps(), world.note, world.units.clone()), (steps.to_vec(), None, existing));
 }
 
 /// Proves: K6
 #[test]
 fn a_note_of_an_earlier_boot_is_dropped_where_others_lead() {
     let mut world = World::coordinator();
-    world.note = true;
+    world.note = Some(RecoveryNote::Ordered);
     world.start().settle();
     assert_eq!(world.units, None, "nothing runs before others were asked");
     world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert!(!world.note);
+    assert_eq!(world.note, None);
     assert!(!world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
     assert!(world.units.is_some());
+}
+
+/// An etcd whose data has taken all others out would be a second cluster beside them. Proves: K6
+#[test]
+fn an_etcd_that_went_on_alone_is_put_aside_where_others_lead() {
+    for note in [RecoveryNote::Ordered, RecoveryNote::Begun] {
+        let mut world = World::coordinator();
+        world.note = Some(note);
+        world.start().settle().hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
+        let begun = note == RecoveryNote::Begun;
+        assert_eq!((world.note, world.begun, world.units.is_none()), (None, !begun, begun), "{note:?}");
+        assert_eq!(world.past().contains(&Effect::PutEtcdAside), begun);
+    }
+}
+
+/// A cut between the end of the data and that of its note: an etcd that is told to go on alone without data begins a cluster. Proves: K6
+#[test]
+fn a_note_without_data_recovers_nothing() {
+    let mut world = World::coordinator();
+    (world.note, world.begun, world.keys) = (Some(RecoveryNote::Begun), false, false);
+    world.start().settle().pass(120);
+    assert!(!world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
+}
+
+/// An announcement is answered once etcd has decided it. Proves: K6
+#[test]
+fn an_announcement_that_is_taken_says_that_others_lead() {
+    let mut world = World::coordinator();
+    world.note = Some(RecoveryNote::Ordered);
+    world.start();
+    while !world.queue.iter().any(|effect| matches!(effect, Effect::Announce(_))) {
+        world.now += Duration::from_secs(1);
+        world.handle(Event::Tick);
+    }
+    world.queue.clear();
+    world.handle(Event::Done(EffectKind::Announce, Ok(EffectOutcome::Whole))).settle();
+    assert_eq!(world.note, None);
 }
 
 /// Proves: K6
@@ -246,10 +285,10 @@ fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
     for coordinators in [&[1, 2, 3][..], &[1]] {
         let mut world = World::coordinator();
         world.kept = desired(10, Coordinator, coordinators);
-        world.note = true;
+        world.note = Some(RecoveryNote::Ordered);
         world.start().settle().pass(120);
         assert!(world.past().contains(&Effect::CommitRecovery));
-        assert_eq!((world.note, world.units.clone()), (false, Some(EtcdStart::Existing { others: vec![] })));
+        assert_eq!((world.note, world.units.clone()), (None, Some(EtcdStart::Existing { others: vec![] })));
     }
 }
 
@@ -257,7 +296,7 @@ fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
 #[test]
 fn a_note_waits_for_coordinators_that_cannot_say_yet() {
     let mut world = World::coordinator();
-    world.note = true;
+    world.note = Some(RecoveryNote::Ordered);
     world.start().settle();
     for _ in 0..20 {
         if let Some(by) = world.attended() {
@@ -267,7 +306,7 @@ fn a_note_waits_for_coordinators_that_cannot_say_yet() {
             world.pass(1);
         }
     }
-    assert!(world.note && world.units.is_none(), "{:?}", world.past());
+    assert!(world.note.is_some() && world.units.is_none(), "{:?}", world.past());
     world.pass(120);
     assert!(world.past().contains(&Effect::CommitRecovery), "none of them answers any more");
 }
@@ -276,7 +315,7 @@ fn a_note_waits_for_coordinators_that_cannot_say_yet() {
 #[test]
 fn one_round_in_which_nobody_leads_is_not_enough_for_a_note() {
     let mut world = World::coordinator();
-    world.note = true;
+    world.note = Some(RecoveryNote::Ordered);
     world.start().settle();
     let refuse = |world: &mut World| {
         while let Some(by) = world.attended() {
@@ -285,16 +324,16 @@ fn one_round_in_which_nobody_leads_is_not_enough_for_a_note() {
         }
     };
     refuse(&mut world);
-    assert!(world.note && world.units.is_none(), "{:?}", world.past());
+    assert!(world.note.is_some() && world.units.is_none(), "{:?}", world.past());
     world.pass(3).hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert!(!world.note && !world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
+    assert!(world.note.is_none() && !world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
 }
 
 /// Proves: K6
 #[test]
 fn a_recovery_that_does_not_start_asks_again_who_leads() {
     let mut world = World::coordinator();
-    world.note = true;
+    world.note = Some(RecoveryNote::Ordered);
     world.start().settle();
     for _ in 0..500 {
         let next = (!world.queue.is_empty()).then(|| world.queue.remove(0));
@@ -316,7 +355,7 @@ fn a_recovery_that_does_not_start_asks_again_who_leads() {
     }
     world.handle(Event::Done(EffectKind::Units, Err(String::from("fails")))).settle();
     world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert!(!world.note && !world.past().contains(&Effect::CommitRecovery));
+    assert!(world.note.is_none() && !world.past().contains(&Effect::CommitRecovery));
 }
 
 /// Proves: D14

@@ -53,7 +53,7 @@ pub(crate) enum Error {
     /// Whether etcd has begun, or knows its users, cannot be seen or not be noted.
     #[error(transparent)]
     Users(#[from] UsersError),
-    /// A recovery that was noted is not written into the records, or its note cannot be read or removed.
+    /// A recovery that was noted is not written into the records, or its note cannot be read, changed or removed.
     #[error("recover the cluster with this machine")]
     Recovery(#[from] RecoveryError),
     /// No certificate.
@@ -260,6 +260,9 @@ impl Performer {
         let authorities = Arc::new(enrolment::authorities().await?);
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
         let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
+        if plan == EtcdStart::Recovered {
+            records::begin_recovery().await?;
+        }
         let assignment = desired.borrow().assignment.clone();
         let (begins, others) = match &plan {
             EtcdStart::New => (EtcdCluster::New, Vec::new()),

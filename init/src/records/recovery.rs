@@ -16,6 +16,7 @@ use cluster::Denial;
 use cluster::record::UnixSeconds;
 use cluster::request::{Asks, Request};
 use cluster::state::BadState;
+use member::RecoveryNote;
 use model::OwnerPubKey;
 
 use super::link::NoAnswer;
@@ -25,10 +26,15 @@ use super::{First, GrantError, LEADERLESS, Records, leaderless};
 use crate::runtime::{clock, durable, tasks};
 use crate::storage::DATA;
 
-/// File that says that a recovery is to be done, and which owner asked: 32 bytes. It goes with etcd's data.
+/// File that says that a recovery is to be done: the key of the owner who asked, 32 bytes, and whether etcd was started for it, a
+/// byte. It goes with etcd's data.
 pub(super) const NOTE: &str = "etcd-recovery";
 /// Length of an owner's key.
 const KEY_BYTES: usize = 32;
+/// Last byte of a note before etcd is started for it.
+const ORDERED: u8 = 0;
+/// Last byte of a note since etcd was to be started for it.
+const BEGUN: u8 = 1;
 
 /// Why the cluster does not go on with this coordinator alone.
 #[derive(Debug, thiserror::Error)]
@@ -67,12 +73,24 @@ impl From<Unreadable> for RecoveryRefusal {
     }
 }
 
-/// Whether this machine's etcd is to take all other members out, and who asked for that.
+/// Whether this machine's etcd is to take all other members out, or may have, and who asked for that.
 ///
 /// # Errors
 /// [`Error::Unread`]: a note that cannot be read may be one.
-pub(crate) fn noted() -> Result<Option<OwnerPubKey>, Error> {
+pub(crate) fn noted() -> Result<Option<(OwnerPubKey, RecoveryNote)>, Error> {
     read_note(Path::new(DATA))
+}
+
+/// Notes that etcd is started for the recovery that is noted.
+///
+/// # Errors
+/// [`Error`]: etcd must not start so.
+pub(crate) async fn begin() -> Result<(), Error> {
+    tasks::blocking(|| match noted()? {
+        Some((by, _)) => write_note(Path::new(DATA), by, RecoveryNote::Begun).map_err(Error::Note),
+        None => Err(Error::Unread(io::ErrorKind::NotFound.into())),
+    })
+    .await
 }
 
 /// Removes the note of a recovery that is not to be done.
@@ -83,11 +101,26 @@ pub(crate) async fn forget() -> Result<(), Error> {
     tasks::blocking(|| durable::remove(&Path::new(DATA).join(NOTE))).await.map_err(Error::Note)
 }
 
-fn read_note(data: &Path) -> Result<Option<OwnerPubKey>, Error> {
-    let note = durable::read(&data.join(NOTE), KEY_BYTES).map_err(Error::Unread)?;
-    let key =
-        |note: &[u8]| note.try_into().map(OwnerPubKey).map_err(|_| Error::Unread(io::ErrorKind::InvalidData.into()));
-    note.map(|note| key(&note)).transpose()
+fn read_note(data: &Path) -> Result<Option<(OwnerPubKey, RecoveryNote)>, Error> {
+    let note = durable::read(&data.join(NOTE), KEY_BYTES + 1).map_err(Error::Unread)?;
+    let parse = |note: &[u8]| {
+        let (state, by) = note.split_last()?;
+        let state = match *state {
+            ORDERED => RecoveryNote::Ordered,
+            BEGUN => RecoveryNote::Begun,
+            _ => return None,
+        };
+        Some((OwnerPubKey(by.try_into().ok()?), state))
+    };
+    note.map(|note| parse(&note).ok_or_else(|| Error::Unread(io::ErrorKind::InvalidData.into()))).transpose()
+}
+
+fn write_note(data: &Path, by: OwnerPubKey, state: RecoveryNote) -> io::Result<()> {
+    let state = match state {
+        RecoveryNote::Ordered => ORDERED,
+        RecoveryNote::Begun => BEGUN,
+    };
+    durable::replace(data, NOTE, &[&by.0[..], &[state]].concat())
 }
 
 impl Records {
@@ -110,7 +143,7 @@ impl Records {
     /// [`RecoveryRefusal`]: nothing is noted.
     pub(crate) async fn recover(&self, by: OwnerPubKey) -> Result<RecoveryPlan, RecoveryRefusal> {
         let plan = self.recovery_plan(by).await?;
-        let noted = tasks::blocking(move || durable::replace(Path::new(DATA), NOTE, &by.0)).await;
+        let noted = tasks::blocking(move || write_note(Path::new(DATA), by, RecoveryNote::Ordered)).await;
         noted.map_err(RecoveryRefusal::Note)?;
         Ok(plan)
     }
@@ -120,7 +153,7 @@ impl Records {
     /// # Errors
     /// [`Error`] names the step; the note lies there still.
     pub(crate) async fn commit_recovery(&self) -> Result<(), Error> {
-        if let Some(by) = noted()? {
+        if let Some((by, _)) = noted()? {
             self.decide(request(&self.first, by)).await?;
             forget().await?;
             tracing::warn!("the cluster goes on with this coordinator's records alone");
@@ -160,8 +193,8 @@ pub(crate) enum Error {
     /// Whether anything was noted is not known.
     #[error("read `{DATA}/{NOTE}`")]
     Unread(#[source] io::Error),
-    /// The note cannot be removed.
-    #[error("remove `{DATA}/{NOTE}`")]
+    /// The note cannot be changed or removed.
+    #[error("change `{DATA}/{NOTE}`")]
     Note(#[source] io::Error),
 }
 
@@ -177,13 +210,15 @@ mod tests {
         let data = tempfile::tempdir().expect("a place for files");
         let read = || read_note(data.path());
         assert!(matches!(read(), Ok(None)));
-        durable::replace(data.path(), NOTE, &[7; KEY_BYTES]).expect("noted");
-        assert!(matches!(read(), Ok(Some(OwnerPubKey(key))) if key == [7; KEY_BYTES]));
+        for noted in [RecoveryNote::Ordered, RecoveryNote::Begun] {
+            write_note(data.path(), OwnerPubKey([7; KEY_BYTES]), noted).expect("noted");
+            assert_eq!(read().expect("it can be read"), Some((OwnerPubKey([7; KEY_BYTES]), noted)));
+        }
         let broken = durable::faults::with(&data.path().join(NOTE), rustix::io::Errno::ILSEQ, read);
         assert!(durable::is_damage(&broken.expect_err("it may be noted")));
-        for length in [KEY_BYTES - 1, KEY_BYTES + 1] {
-            durable::replace(data.path(), NOTE, &vec![7; length]).expect("written");
-            assert!(matches!(read(), Err(Error::Unread(_))), "{length} bytes");
+        for wrong in [&[0; KEY_BYTES][..], &[0; KEY_BYTES + 2], &[7; KEY_BYTES + 1], &[]] {
+            durable::replace(data.path(), NOTE, wrong).expect("written");
+            assert!(matches!(read(), Err(Error::Unread(_))), "{wrong:?}");
         }
     }
 

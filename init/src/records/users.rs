@@ -78,14 +78,15 @@ pub(super) async fn put_aside() -> io::Result<()> {
     tasks::blocking(|| set_aside(Path::new(DATA))).await
 }
 
-/// Removes the notes before the data that they describe. Without data, what was put aside before stays.
+/// Removes the notes before the data that they describe, but for that of a recovery: without it, data that has taken all other
+/// members out would be taken for theirs. Without data, what was put aside before stays.
 fn set_aside(data: &Path) -> io::Result<()> {
-    [NOTE, MADE, REVOKED, ELECTORATE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))?;
+    [MADE, REVOKED, ELECTORATE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))?;
     if durable::exists(&data.join(ETCD))? {
         durable::remove(&data.join(ASIDE))?;
         durable::rename(data, ETCD, ASIDE)?;
     }
-    Ok(())
+    durable::remove(&data.join(NOTE))
 }
 
 /// Notes that the users are made, after the note of a recovery is gone: with it the etcd that joins would take the others out.

@@ -49,6 +49,10 @@ pub struct Facts<'a> {
     pub is_recovered: bool,
     /// Whether no other machine votes in etcd.
     pub is_alone: bool,
+    /// Whether etcd was started to take all others out, as its note says, and the records do not count that.
+    pub may_be_uncounted: bool,
+    /// Whether the etcd that lies there has taken all others out, which the records do not count yet.
+    pub is_uncounted: bool,
     /// Whether other coordinators that it reaches have a leader.
     pub others_lead: bool,
 }
@@ -66,6 +70,8 @@ pub const BEGUN: &str = "an etcd that has begun is given no members, and stopped
 pub const VOICE: &str = "one former coordinator that lies erases nobody: Node is kept by two voices";
 /// A note of a recovery.
 pub const NOTE: &str = "the note of a recovery goes once the records count it, or others lead";
+/// An etcd of its own.
+pub const UNCOUNTED: &str = "an etcd that has taken the others out is counted by the records, or put aside";
 /// Two clusters.
 pub const CLUSTERS: &str = "never two clusters after a recovery, whenever its note is found";
 /// A version.
@@ -93,7 +99,8 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
     match effect {
         Effect::EraseShares | Effect::EraseKeys | Effect::EraseEtcd | Effect::PutEtcdAside => {
             holds(ERASED, facts.runs.is_none(), how)?;
-            let of_none = !(matches!(effect, Effect::EraseShares) || facts.has_begun && facts.is_member);
+            let aside = *effect == Effect::PutEtcdAside && facts.may_be_uncounted && facts.others_lead;
+            let of_none = aside || !(matches!(effect, Effect::EraseShares) || facts.has_begun && facts.is_member);
             holds(NEEDED, is_node || facts.goes_on_as_node || of_none, how)?;
             let notes = matches!(effect, Effect::EraseEtcd | Effect::PutEtcdAside);
             holds(NOTE, !notes || facts.is_recovered || !facts.is_alone, how)
@@ -102,6 +109,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
             holds(ROLE, !is_node && facts.keys, how)?;
             let names = matches!(plan, EtcdStart::Existing { others } if !others.is_empty());
             holds(BEGUN, !(names || *plan == EtcdStart::New) || !facts.has_begun, how)?;
+            holds(UNCOUNTED, *plan == EtcdStart::Recovered || !facts.is_uncounted, how)?;
             let recovers = *plan == EtcdStart::Recovered && facts.noted_before;
             holds(CLUSTERS, !(recovers && facts.others_lead), how)
         }
@@ -118,7 +126,10 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
             };
             holds(VOICE, !says_node || is_node || !facts.has_begun || enough, how)
         }
-        Effect::NoteJoin | Effect::DropRecovery => holds(NOTE, facts.is_recovered || !facts.is_alone, how),
+        Effect::NoteJoin | Effect::DropRecovery => {
+            holds(UNCOUNTED, !facts.is_uncounted, how)?;
+            holds(NOTE, facts.is_recovered || !facts.is_alone, how)
+        }
         Effect::Keep(KeptFile::Electorate(_) | KeptFile::Peers)
         | Effect::TakeKeys(_)
         | Effect::LookAtEtcd

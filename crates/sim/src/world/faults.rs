@@ -248,7 +248,8 @@ fn keys_that_a_coordinator_without_a_leader_gives_break_a_law() {
 fn a_recovery_that_is_not_written_or_of_another_breaks_a_law() {
     let recovers = |decide: fn(&Decision, &State, UnixSeconds) -> Proposal| {
         let mut world = world();
-        world.machines.get_mut(&1).expect("the first one").disk.note = Some(Note { boot: 0, recoveries: 0 });
+        world.machines.get_mut(&1).expect("the first one").disk.note =
+            Some(Note { boot: 0, recoveries: 0, begun: true });
         world.parts.decide = decide;
         world.commits_recovery(1).map(|_| world.laws.recoveries())
     };

@@ -211,6 +211,9 @@ impl World {
         // A coordinator asks etcd all the time.
         let bound = if kind.asks_etcd() { 400 } else { 60 };
         let chance = if self.calm { usize::MAX } else { self.random.below(bound) };
+        if effect == Effect::Units(Some(EtcdStart::Recovered)) {
+            self.begins_recovery(n);
+        }
         if chance == 0 {
             return self.lives(n, Hears::Done(kind, Err(String::from("it fails"))));
         }
@@ -277,7 +280,7 @@ impl World {
             goes_on_as_node: machine.heard.unsure,
             keys: disk.keys,
             has_begun: disk.etcd.is_some(),
-            is_member: disk.etcd.is_some() && disk.etcd == self.etcd.added(&id),
+            is_member: disk.etcd.is_some() && disk.etcd == self.etcd.added(&id) && !disk.alone,
             runs: machine.running.as_ref().map(|running| &running.plan),
             voices,
             is_doubted: machine.heard.itself || !machine.heard.nodes.is_empty(),
@@ -285,6 +288,8 @@ impl World {
             noted_before: disk.note.is_some_and(|note| note.boot != machine.boot),
             is_recovered: disk.note.is_none_or(|note| self.laws.recoveries() > note.recoveries),
             is_alone: self.etcd.members().voters.keys().eq([&id]),
+            may_be_uncounted: disk.note.is_some_and(|note| note.begun),
+            is_uncounted: disk.alone,
             others_lead: self.machines.iter().any(|(other, machine)| *other != n && machine.leads()),
         }
     }
@@ -320,6 +325,7 @@ impl World {
             Effect::EraseKeys => machine.disk.keys = false,
             Effect::EraseEtcd | Effect::PutEtcdAside => {
                 (machine.disk.etcd, machine.disk.note, machine.disk.electorate) = (None, None, None);
+                machine.disk.alone = false;
             }
             Effect::CommitRecovery => return self.commits_recovery(n),
             Effect::WriteShare(holding, reason) => self.writes_share(id, &holding, reason)?,
@@ -382,17 +388,9 @@ impl World {
         machine.running = None;
         self.stops_serving(id);
         if let Some(plan) = plan {
-            let recovered = plan == EtcdStart::Recovered;
             let machine = self.machines.get_mut(&n).expect("it lives");
+            machine.disk.alone |= plan == EtcdStart::Recovered;
             machine.running = Some(Running { plan, led: false, since });
-            if recovered {
-                self.etcd.set_up(id, true);
-                if self.etcd.go_on_alone(id).is_err() {
-                    return Ok(Err(String::from("etcd does not start")));
-                }
-                let left: Vec<_> = self.coordinators.keys().copied().filter(|other| *other != id).collect();
-                left.into_iter().for_each(|other| self.turns(self.numbers[&other]));
-            }
             self.turns(n);
         }
         Ok(Ok(EffectOutcome::Whole))
@@ -418,7 +416,7 @@ impl World {
             };
             machine.disk.etcd = added.filter(|_| begins);
         }
-        let runs = reached && added.is_some() && machine.disk.etcd == added;
+        let runs = reached && added.is_some() && machine.disk.etcd == added && !machine.disk.alone;
         self.etcd.set_up(id, runs);
         let led = runs && self.etcd.has_quorum() && self.etcd.members().voters.contains_key(&id);
         if led == running.led {

@@ -7,7 +7,7 @@ use cluster::desired::Desired;
 use cluster::peers::PeerBook;
 use cluster::record::Standing;
 use cluster::redeem::RedeemRequest;
-use member::{EffectKind, EtcdStart, Face, Life, RoleFacts};
+use member::{EffectKind, EtcdStart, Face, Life, RecoveryNote, RoleFacts};
 use model::{ClusterRole, MachineId};
 
 use super::listen::Stream;
@@ -46,6 +46,8 @@ pub(super) struct Disk {
     pub(super) etcd: Option<u64>,
     /// Note of a recovery.
     pub(super) note: Option<Note>,
+    /// Whether etcd's data has taken all other members out, which the records do not count yet.
+    pub(super) alone: bool,
 }
 
 /// Note that the cluster is to go on with this machine alone.
@@ -55,6 +57,8 @@ pub(super) struct Note {
     pub(super) boot: u64,
     /// Recoveries that the records counted then.
     pub(super) recoveries: u64,
+    /// Whether etcd was started for it, or may have been.
+    pub(super) begun: bool,
 }
 
 /// Units of a coordinator that run.
@@ -179,7 +183,7 @@ impl Machine {
         RoleFacts {
             keys: self.disk.keys,
             begun: self.disk.etcd.is_some(),
-            recovery: self.disk.note.is_some(),
+            recovery: self.disk.note.map(|note| if note.begun { RecoveryNote::Begun } else { RecoveryNote::Ordered }),
             running: self.running.as_ref().map(|running| running.plan.clone()),
         }
     }

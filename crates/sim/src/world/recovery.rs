@@ -1,6 +1,7 @@
 //! A cluster that goes on with one coordinator alone, because too few of its voters reach each other and its owner will not
-//! wait. Not shown: what is lost with a copy that was behind (this one has all that was ever committed), and an etcd that those
-//! who are taken out still run among themselves (it ends at once, as where it reaches the one that went on).
+//! wait. Its etcd is its own from its start on, and the cluster's once the records count it. Not shown: what is lost with a copy that
+//! was behind (this one has all that was ever committed), and an etcd that those who are taken out still run among themselves (it
+//! ends at once, as where it reaches the one that went on).
 
 use cluster::decide;
 use cluster::members::Voter;
@@ -36,7 +37,7 @@ impl World {
         }
         let (n, recoveries) = (self.numbers[&id], self.laws.recoveries());
         let machine = self.machines.get_mut(&n).expect("it runs");
-        machine.disk.note = Some(Note { boot: machine.boot, recoveries });
+        machine.disk.note = Some(Note { boot: machine.boot, recoveries, begun: false });
         // Its next start finds the note, or what became of it.
         if self.random.below(3) == 0 {
             let after = 1 + self.below(400);
@@ -45,18 +46,30 @@ impl World {
         self.lives(n, Hears::Recover)
     }
 
+    /// Notes that etcd is started for a recovery, which may fail.
+    pub(super) fn begins_recovery(&mut self, n: u16) {
+        if let Some(note) = &mut self.machines.get_mut(&n).expect("it lives").disk.note {
+            note.begun = true;
+        }
+    }
+
     /// Writes a recovery into the records, then removes its note.
     pub(super) fn commits_recovery(&mut self, n: u16) -> Result<Result<EffectOutcome, String>, Breach> {
         let (id, noted) = (cast::id(n), self.machines[&n].disk.note);
-        self.watch(id);
-        let reads = self.coordinators.get(&id).filter(|copy| copy.view.revision() == self.etcd.revision());
-        let Some(copy) = reads.filter(|_| self.leads(id)) else {
-            return Ok(Err(String::from("the records are not read")));
-        };
+        if self.machines[&n].disk.alone {
+            self.etcd.set_up(id, true);
+            if self.etcd.go_on_alone(id).is_err() {
+                return Ok(Err(String::from("etcd has let go of it")));
+            }
+            self.machines.get_mut(&n).expect("it runs").disk.alone = false;
+            let left: Vec<_> = self.coordinators.keys().copied().collect();
+            left.into_iter().for_each(|other| self.turns(self.numbers[&other]));
+            self.turns(n);
+        }
         let before = self.laws.recoveries();
         // It is written once, whenever its answer is lost.
         if noted.is_some_and(|note| note.recoveries == before) {
-            if let Err(denied) = decide(copy.view.state(), &recover(id), self.clock(id)) {
+            if let Err(denied) = decide(seen(&self.etcd).state(), &recover(id), self.clock(id)) {
                 return Ok(Err(denied.to_string()));
             }
             self.at_once(recover(id))?;
