@@ -5,6 +5,7 @@ use std::{
     io::{Write, stdout},
     path::PathBuf,
     process::Command,
+    thread,
     time::Duration,
 };
 
@@ -31,6 +32,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
+    /// Time in which two of them ran, so that it is in both rows.
+    overlap: Duration,
     counts: Counts,
     /// Notes that must not be missed, said again at the end.
     notes: Vec<String>,
@@ -114,11 +117,12 @@ impl Report {
             Ok(())
         });
         let mut debug = PathBuf::new();
-        self.run("debug image", || {
+        let build = || {
             debug = image_under_test(workspace, cache, ImageProfile::Debug)?;
             Ok(())
-        });
-        self.count_one("reproducible", || reproducible::check(workspace, cache, &folder));
+        };
+        self.both(("debug image", build), ("reproducible", || reproducible::check(workspace, cache, &folder)));
+        self.counts += Counts::of_one(self.rows.last().is_some_and(|row| row.good));
         let cargo_test = |arguments: &[&str]| {
             let mut command = Command::new("cargo");
             command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).current_dir(workspace.root());
@@ -143,11 +147,23 @@ impl Report {
     }
 
     fn run(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {
-        let (result, took) = timed(run);
-        if let Err(error) = &result {
-            say(format_args!("✗ {name}: {error:#}"));
-        }
-        self.rows.push(Row { name, took, good: result.is_ok() });
+        self.rows.push(Row::of(name, run));
+    }
+
+    /// Runs two steps beside each other, for each has a link that keeps one processor busy and no other.
+    fn both(
+        &mut self,
+        (name, run): (&'static str, impl FnOnce() -> Result<()>),
+        (other, runs): (&'static str, impl FnOnce() -> Result<()> + Send),
+    ) {
+        let (rows, took) = timed(|| {
+            thread::scope(|scope| {
+                let beside = scope.spawn(move || Row::of(other, runs));
+                [Row::of(name, run), beside.join().unwrap_or(Row { name: other, took: Duration::ZERO, good: false })]
+            })
+        });
+        self.overlap += rows.iter().map(|row| row.took).sum::<Duration>().saturating_sub(took);
+        self.rows.extend(rows);
     }
 
     /// Says something now, and again at the end.
@@ -165,17 +181,10 @@ impl Report {
         self.counts += counts;
     }
 
-    /// A step that is one test.
-    fn count_one(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {
-        self.run(name, run);
-        let good = self.rows.last().is_some_and(|row| row.good);
-        self.counts += Counts { passed: usize::from(good), failed: usize::from(!good), skipped: 0 };
-    }
-
     /// Prints the table and, as the very last line, the counts.
     fn finish(self) -> Result<()> {
         let mut out = stdout();
-        let total = self.rows.iter().map(|row| row.took).sum();
+        let total = self.rows.iter().map(|row| row.took).sum::<Duration>().saturating_sub(self.overlap);
         let mut text = format!("\n{:<16} {:>14}\n", "step", "time");
         for row in &self.rows {
             text +=
@@ -189,6 +198,17 @@ impl Report {
         text.extend(self.notes.iter().map(|note| format!("{note}\n")));
         writeln!(out, "{text}{}", self.counts).context("print the report")?;
         if failed.is_empty() { Ok(()) } else { Err(Failed.into()) }
+    }
+}
+
+impl Row {
+    /// Runs a step; why it fails is said at once.
+    fn of(name: &'static str, run: impl FnOnce() -> Result<()>) -> Self {
+        let (result, took) = timed(run);
+        if let Err(error) = &result {
+            say(format_args!("✗ {name}: {error:#}"));
+        }
+        Self { name, took, good: result.is_ok() }
     }
 }
 

@@ -20,6 +20,13 @@ pub(crate) struct Counts {
     pub(crate) skipped: usize,
 }
 
+impl Counts {
+    /// Counts of a step that is one test.
+    pub(crate) fn of_one(good: bool) -> Self {
+        Self { passed: usize::from(good), failed: usize::from(!good), skipped: 0 }
+    }
+}
+
 /// Runs one `cargo test …`. A run that ends badly without a failed test (it did not compile, a test program crashed), and
 /// one that ends well without any test, count as one failure.
 ///
