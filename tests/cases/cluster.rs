@@ -72,7 +72,7 @@ const RUN: [&str; 3] = ["Running"; 3];
 fn made(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::of(t)?;
     cluster.create(t, 120, &["--machines", "3", "--cold-start", "manual", "--capture"])?;
-    cluster.is_seen(&RUN)?;
+    cluster.is_seen(t, &RUN)?;
     ensure!(cluster.members()? == MEMBERS, "{:?}", cluster.members()?);
     let tickets = cluster.ask(&["ticket", "list"])?;
     ensure!(tickets["tickets"].as_array().is_some_and(|all| all.len() == 1), "{tickets:#}");
@@ -162,11 +162,11 @@ fn narrow(t: &Context) -> anyhow::Result<()> {
 fn pulled(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     cluster.run(&["cluster", "link", "m2", "--down"])?;
-    cluster.is_seen(&["Running", "no answer", "Running"])?;
+    cluster.is_seen(t, &["Running", "no answer", "Running"])?;
     cluster.run(&["cluster", "link", "m2", "--delay", "50ms", "--loss", "5%"])?;
-    cluster.is_seen(&RUN)?;
+    cluster.is_seen(t, &RUN)?;
     cluster.run(&["cluster", "link", "m2", "--up"])?;
-    cluster.is_seen(&RUN)?;
+    cluster.is_seen(t, &RUN)?;
     Ok(())
 }
 
@@ -180,7 +180,7 @@ fn network_ends(t: &Context) -> anyhow::Result<()> {
     let process = process.context("the network does not run")?;
     process.kill()?;
     ensure!(process.wait(t.within(10)), "the network does not end");
-    cluster.is_seen(&["no network"; 3])?;
+    cluster.is_seen(t, &["no network"; 3])?;
     let again = cluster.run(&["cluster", "start"])?;
     ensure!(again.contains("runs already; its virtual network had ended, and is back"), "{again}");
     ensure!(cluster.boots()? == before, "a machine was started again");
@@ -195,7 +195,7 @@ fn nobody_joins(t: &Context) -> anyhow::Result<()> {
     ensure!(refused.text.contains("no coordinator of cluster `one` answers; m1: "), "{refused}");
     ensure!(refused.text.contains("cluster `one` is as it was"), "{refused}");
     ensure!(!cluster.files_of("m4").exists(), "files are left");
-    cluster.is_seen(&["off", "Running", "Running"])?;
+    cluster.is_seen(t, &["off", "Running", "Running"])?;
     Ok(())
 }
 
@@ -219,7 +219,7 @@ fn coordinator_returns(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     let before = cluster.boots()?;
     cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &patience(t, 20)])?;
-    cluster.is_seen(&["off", "Running", "Running"])?;
+    cluster.is_seen(t, &["off", "Running", "Running"])?;
     cluster.run(&["cluster", "start", "-m", "m1"])?;
     cluster.comes_to(&["AwaitingKeys", "Running", "Running"], t.within(60), Cluster::states)?;
     cluster.run(&["-m", "m1", "recover"])?;
@@ -235,7 +235,7 @@ fn opened_together(t: &Context) -> anyhow::Result<()> {
     cluster.all_coordinate(t)?;
     let before = cluster.boots()?;
     cluster.run(&["cluster", "stop", "--timeout", &patience(t, 20)])?;
-    cluster.is_seen(&["off"; 3])?;
+    cluster.is_seen(t, &["off"; 3])?;
     cluster.run(&["cluster", "start"])?;
     cluster.comes_to(&["AwaitingKeys"; 3], t.within(60), Cluster::states)?;
     let looked = cluster.ask(&["recover", "--dry-run"])?;
@@ -273,7 +273,7 @@ fn no_room(t: &Context) -> anyhow::Result<()> {
     ensure!(refused.text.contains("nothing was saved, and the machines go on"), "{refused}");
     let left: Vec<_> = fs::read_dir(t.dir().join("saved"))?.collect::<Result<_, _>>()?;
     ensure!(left.iter().all(|file| file.file_name() == "one.lock"), "{left:?}");
-    cluster.is_seen(&RUN)?;
+    cluster.is_seen(t, &RUN)?;
     ensure!(cluster.boots()? == before, "a machine was started again");
     // It was the room alone that it lacked, and the machines go on after that, too.
     cluster.run(&save)?;
@@ -475,11 +475,9 @@ impl Cluster {
         self.run(&[meant, &wait[..]].concat()).map(drop)
     }
 
-    /// Refuses anything else than these states of the machines, in their order.
-    fn is_seen(&self, wanted: &[&str]) -> anyhow::Result<()> {
-        let seen = self.states()?;
-        ensure!(seen == wanted, "{seen:?} instead of {wanted:?}");
-        Ok(())
+    /// Waits until these are the states of the machines, in their order. On a slow host one look may be too short.
+    fn is_seen(&self, t: &Context, wanted: &[&str]) -> anyhow::Result<()> {
+        self.comes_to(wanted, t.within(10), Self::states)
     }
 
     /// State of each machine, in their order, or why it does not answer.

@@ -10,12 +10,12 @@
 //! # Adding a case
 //! A case is a function and a row. In a file of `tests/cases/` (a new one is named in `tables.rs`, twice):
 //! ```
-//! use tests::{Case, Context, Need, Starts};
+//! use tests::{Case, Context, Prerequisite, Starts};
 //!
 //! pub const CASES: &[Case] = &[Case {
 //!     name: "reboot keeps the seal",
 //!     proves: &["D5"],
-//!     needs: &[Need::Swtpm],
+//!     needs: &[Prerequisite::Swtpm],
 //!     starts: Starts::Cold,
 //!     run: reboot_keeps_the_seal,
 //! }];
