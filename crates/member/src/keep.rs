@@ -17,6 +17,8 @@ const BETWEEN: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Keeping {
     desired: Option<Box<Desired>>,
+    /// Whether a write of desired state has not ended well: the file may hold what nobody obeys.
+    unsure: bool,
     electorate: Option<BTreeSet<MachineId>>,
     again: Option<Instant>,
     peers: bool,
@@ -27,6 +29,16 @@ impl Keeping {
     /// Has this be kept, in place of what was to be.
     pub(crate) fn desired(&mut self, desired: Option<Box<Desired>>) {
         self.desired = desired;
+    }
+
+    /// A write of desired state has ended well.
+    pub(crate) const fn kept(&mut self) {
+        self.unsure = false;
+    }
+
+    /// Whether the file may hold other desired state than what is obeyed.
+    pub(crate) const fn is_unsure(&self) -> bool {
+        self.unsure
     }
 
     /// Has the electorate be kept.
@@ -46,6 +58,7 @@ impl Keeping {
             if let Some(electorate) = self.electorate.take() {
                 out.push(Effect::Keep(KeptFile::Electorate(electorate)));
             } else if let Some(desired) = self.desired.take() {
+                self.unsure = true;
                 out.push(Effect::Keep(KeptFile::Desired(desired)));
             }
         }

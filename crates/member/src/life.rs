@@ -264,7 +264,7 @@ impl Life {
     fn believe(&mut self, desired: Box<Desired>, out: &mut Vec<Effect>) {
         self.certain(out);
         self.rejoining = None;
-        if desired.says_the_same(self.belief.desired()) {
+        if desired.says_the_same(self.belief.desired()) && !self.keeping.is_unsure() {
             self.keeping.desired(None);
             self.belief.take(*desired);
             self.heard = true;
@@ -354,12 +354,18 @@ impl Life {
             }
             (Effect::AskDirectory(_), _) => {}
             (Effect::Keep(KeptFile::Desired(desired)), Ok(_)) => {
-                if desired.assignment.role() == ClusterRole::Node {
-                    self.certain(out);
-                }
+                self.keeping.kept();
                 self.belief.take((**desired).clone());
                 self.heard = true;
                 self.report(Part::Keep, None, out);
+                if desired.assignment.role() == ClusterRole::Node {
+                    // A word that came while this one was written needs no second voice any more.
+                    let later = self.doubtful.take().filter(|later| later.at > desired.at);
+                    self.certain(out);
+                    if let Some(later) = later {
+                        self.believe(later, out);
+                    }
+                }
             }
             (Effect::Keep(_), Ok(_)) => self.report(Part::Keep, None, out),
             (Effect::Keep(file), Err(why)) => {

@@ -8,7 +8,9 @@ use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use model::ClusterRole::{Coordinator, Node};
+use model::Level;
 use proptest::prelude::*;
+use sim::cast;
 
 use crate::fixture::{World, desired, id, ids, learner, look, member, version};
 use crate::{
@@ -79,6 +81,26 @@ fn desired_state_is_kept_before_it_is_obeyed() {
     assert_eq!(world.face, Some(Face::Coordinator));
 }
 
+/// An owner is added and removed at once: the second word is what is obeyed, and what the first one is about to write. Proves: S14, Q1
+#[test]
+fn a_word_that_takes_back_one_being_kept_is_kept() {
+    for ends in [Ok(EffectOutcome::Whole), Err(String::from("its answer is lost"))] {
+        let mut world = World::node();
+        world.start().settle().pass(1);
+        let by = world.attended().expect("somebody");
+        let before = world.kept.clone();
+        let another = Desired { at: version(11), owners: vec![cast::owner(1), cast::owner(2)], ..before.clone() };
+        let as_before = Desired { at: version(12), ..before.clone() };
+        world.handle(Event::Told { by, word: Word::Desired(another.clone().into()) });
+        world.handle(Event::Told { by, word: Word::Desired(as_before.clone().into()) });
+        let asked = std::mem::take(&mut world.queue);
+        assert!(matches!(&asked[..], [Effect::Keep(KeptFile::Desired(_))]), "{asked:?}");
+        world.kept = another;
+        world.handle(Event::Done(EffectKind::Keep, ends)).settle().pass(2);
+        assert!(world.kept.says_the_same(&before), "{:?}", world.kept);
+    }
+}
+
 /// Proves: S14, Q1
 #[test]
 fn one_voice_erases_nothing() {
@@ -137,6 +159,19 @@ fn an_owner_erases_what_no_two_voices_can_end() {
     world.handle(Event::Erase).settle();
     assert_eq!(end(&world), node_end());
     assert!(world.past().contains(&Effect::Report(Part::Doubt, None)), "there is nothing more to erase");
+}
+
+/// Proves: S14
+#[test]
+fn a_word_told_while_an_owner_erases_is_obeyed_too() {
+    let mut world = World::coordinator();
+    world.start().settle().hears(&all_say(&[2], &node(11)));
+    let by = world.attended().expect("somebody");
+    world.handle(Event::Erase);
+    world.handle(Event::Told { by, word: Word::Desired(Desired { level: Level::Insecure, ..node(12) }.into()) });
+    world.settle();
+    assert_eq!((world.kept.at, world.kept.level), (version(12), Level::Insecure));
+    assert_eq!(end(&world), node_end());
 }
 
 /// Proves: S14

@@ -85,6 +85,12 @@ impl Esps {
         self.erased.insert(machine);
     }
 
+    /// Whether any share of a machine lies there.
+    #[must_use]
+    pub fn holds_any(&self, machine: MachineId) -> bool {
+        self.slots.contains_key(&machine)
+    }
+
     /// Whether a machine holds its share of an epoch, for its disk.
     #[must_use]
     pub fn holds(&self, machine: MachineId, disk: DiskUuid, epoch: u32) -> bool {

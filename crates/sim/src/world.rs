@@ -35,6 +35,7 @@ use crate::laws::{Breach, Laws};
 
 mod cables;
 mod decided;
+mod end;
 #[cfg(test)]
 mod faults;
 mod life;
@@ -179,7 +180,7 @@ enum Event {
 enum Who {
     /// A machine that is closed, or asks for its key once more.
     Machine(u16),
-    /// A life, by its number.
+    /// A life, by the number of the stream on which it listens.
     Life(u16, u64),
     /// A life that asks its own records, by its number and with these units.
     Own {
@@ -295,10 +296,10 @@ impl World {
             let after = 10 + self.below(1000);
             self.asks_in(n, after);
         }
-        while let Some(((at, _), event)) = self.agenda.pop_first() {
-            if at > self.plan.lasts || self.report.events == self.plan.events {
-                break;
-            }
+        while self.report.events < self.plan.events
+            && let Some(next) = self.agenda.first_entry().filter(|next| next.key().0 <= self.plan.lasts)
+        {
+            let ((at, _), event) = next.remove_entry();
             if !self.etcd.has_quorum() {
                 self.report.without_quorum += at - self.now;
             }
@@ -311,7 +312,8 @@ impl World {
         let members = self.machines.values().filter(|machine| machine.is_member());
         self.report.members = members.count();
         self.comes_back()?;
-        self.converges()
+        self.converges()?;
+        if self.plan.events == u64::MAX { self.settles() } else { Ok(()) }
     }
 
     /// Has the first machine be as it is once it has created the cluster, with an etcd that runs.

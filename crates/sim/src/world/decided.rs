@@ -263,10 +263,9 @@ impl World {
         }
     }
 
-    /// Tells a life what became of its announcement.
+    /// Tells a life what became of its announcement, unless it has left that coordinator since.
     fn answered(&mut self, n: u16, number: u64, outcome: Result<EffectOutcome, String>) -> Result<(), Breach> {
-        let living = self.machines.get(&n).and_then(|machine| machine.living.as_ref());
-        if living.is_none_or(|living| living.number != number) {
+        if self.machines.get_mut(&n).is_none_or(|machine| machine.stream(number).is_none()) {
             return Ok(());
         }
         self.lives(n, Hears::Done(EffectKind::Announce, outcome))

@@ -12,6 +12,7 @@ use cluster::request::Removal;
 use cluster::role::AnyRole;
 use cluster::state::State;
 
+use super::end::LAW as END;
 use super::machine::Note;
 use super::parts::Hear;
 use super::recovery::LAW as RECOVERY;
@@ -259,6 +260,20 @@ fn a_recovery_that_is_not_written_or_of_another_breaks_a_law() {
     for fault in [unwritten, of_another] {
         assert_eq!(broken(recovers(fault).map(drop)), RECOVERY);
     }
+}
+
+/// Proves: S14 Q1
+#[test]
+fn a_machine_that_ends_as_no_record_says_breaks_a_law() {
+    let plan = WorldPlan { machines: 3, members: 3, tickets: 0, lasts: 5000, events: u64::MAX };
+    World::new(1, plan).live().expect("all come to be so");
+    let mut world = World::new(1, plan);
+    world.parts.desire = |state, id| state.desired(id).map(|desired| Desired { owners: vec![], ..desired });
+    assert_eq!(broken(world.live()), END);
+    let mut world = World::new(1, plan);
+    world.live().expect("all come to be so");
+    world.esps.erase(cast::id(1));
+    assert_eq!(broken(world.is_settled()), END);
 }
 
 fn owner_asks(asks: Asks, state: &State, now: UnixSeconds) -> Proposal {

@@ -114,17 +114,19 @@ impl World {
     fn effect_begins(&mut self, n: u16, effect: Effect) -> Result<(), Breach> {
         let machine = self.machines.get_mut(&n).expect("it lives");
         let living = machine.living.as_mut().expect("it lives");
-        let (number, stream) = (living.number, living.stream.as_ref().map(|stream| stream.by));
+        let number = living.number;
         match effect {
             Effect::Attend { coordinator: (by, _), known } => self.attends(n, by, known),
             Effect::Leave => living.stream = None,
             Effect::Mesh(news) => self.hears(n, news)?,
             Effect::Announce(said) => {
                 let generation = machine.locked_with;
-                let Some(via) = stream else { return Ok(()) };
+                let Some((via, stream)) = living.stream.as_ref().map(|stream| (stream.by, stream.number)) else {
+                    return Ok(());
+                };
                 let request = super::announces(n, said.endpoints, generation);
                 let after = 1 + self.below(20);
-                self.put(after, Event::Ask { who: Who::Life(n, number), decision: Decision::new(request), via });
+                self.put(after, Event::Ask { who: Who::Life(n, stream), decision: Decision::new(request), via });
                 if let Some(epoch) = said.epoch {
                     self.acknowledges(n, epoch)?;
                     let acknowledges = Request::AcknowledgeEpoch { machine: cast::machine_key(n), number: epoch };
@@ -400,9 +402,10 @@ impl World {
     pub(super) fn turns(&mut self, n: u16) {
         let id = cast::id(n);
         let others = self.other_members(id);
+        let is_kept_off = self.is_kept_off(n);
         let (added, had_quorum) = (self.etcd.added(&id), self.etcd.has_quorum());
         let Some(machine) = self.machines.get_mut(&n) else { return };
-        let reached = machine.is_reached();
+        let reached = machine.is_reached() && !is_kept_off;
         let Some(running) = &mut machine.running else { return self.etcd.set_up(id, false) };
         if machine.disk.etcd.is_none() && added.is_some() && reached && had_quorum {
             // An etcd without data begins only beside the very members that there are.
@@ -493,6 +496,7 @@ impl World {
                 (machine.living, machine.running, machine.face) = (None, None, None);
                 machine.known = machine.disk.peers.clone();
                 self.stops_serving(cast::id(n));
+                self.all_turn();
                 let after = 200 + self.below(1500);
                 self.put(after, Event::Power(n, Power::On));
             }

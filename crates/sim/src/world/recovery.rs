@@ -1,7 +1,8 @@
 //! A cluster that goes on with one coordinator alone, because too few of its voters reach each other and its owner will not
-//! wait. Its etcd is its own from its start on, and the cluster's once the records count it. Not shown: what is lost with a copy that
-//! was behind (this one has all that was ever committed), and an etcd that those who are taken out still run among themselves (it
-//! ends at once, as where it reaches the one that went on).
+//! wait. Its etcd is its own from its start on, and the cluster's once the records count it. The owner keeps the other voters off until
+//! then, as it is told to; where the machine is switched off in between, they are back. Not shown: what is lost with a copy that was behind
+//! (this one has all that was ever committed), and an etcd that those who are taken out still run among themselves (it ends at once, as
+//! where it reaches the one that went on).
 
 use cluster::decide;
 use cluster::members::Voter;
@@ -10,7 +11,7 @@ use cluster::request::{Asks, Request};
 use member::{EffectOutcome, Event as Hears};
 use model::MachineId;
 
-use super::machine::{Note, Power};
+use super::machine::{Machine, Note, Power};
 use super::{Event, World, seen};
 use crate::cast;
 use crate::laws::Breach;
@@ -38,6 +39,7 @@ impl World {
         let (n, recoveries) = (self.numbers[&id], self.laws.recoveries());
         let machine = self.machines.get_mut(&n).expect("it runs");
         machine.disk.note = Some(Note { boot: machine.boot, recoveries, begun: false });
+        self.all_turn();
         // Its next start finds the note, or what became of it.
         if self.random.below(3) == 0 {
             let after = 1 + self.below(400);
@@ -56,15 +58,16 @@ impl World {
     /// Writes a recovery into the records, then removes its note.
     pub(super) fn commits_recovery(&mut self, n: u16) -> Result<Result<EffectOutcome, String>, Breach> {
         let (id, noted) = (cast::id(n), self.machines[&n].disk.note);
+        if !self.machines[&n].is_reached() {
+            return Ok(Err(String::from("a lone etcd here has no leader while its machine is cut off")));
+        }
         if self.machines[&n].disk.alone {
             self.etcd.set_up(id, true);
             if self.etcd.go_on_alone(id).is_err() {
                 return Ok(Err(String::from("etcd has let go of it")));
             }
             self.machines.get_mut(&n).expect("it runs").disk.alone = false;
-            let left: Vec<_> = self.coordinators.keys().copied().collect();
-            left.into_iter().for_each(|other| self.turns(self.numbers[&other]));
-            self.turns(n);
+            self.all_turn();
         }
         let before = self.laws.recoveries();
         // It is written once, whenever its answer is lost.
@@ -80,7 +83,21 @@ impl World {
             self.report.recoveries += 1;
         }
         self.machines.get_mut(&n).expect("it runs").disk.note = None;
+        self.all_turn();
         Ok(Ok(EffectOutcome::Whole))
+    }
+
+    /// Whether an owner keeps this voter off, while another one recovers in the boot in which that was ordered.
+    pub(super) fn is_kept_off(&self, n: u16) -> bool {
+        let recovers = |machine: &Machine| {
+            machine.power == Power::On && machine.disk.note.is_some_and(|note| note.boot == machine.boot)
+        };
+        self.machines.iter().any(|(other, machine)| *other != n && recovers(machine))
+    }
+
+    /// Has each machine's etcd run, or not.
+    pub(super) fn all_turn(&mut self) {
+        self.machines.keys().copied().collect::<Vec<_>>().into_iter().for_each(|n| self.turns(n));
     }
 }
 
