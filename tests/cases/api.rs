@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
-use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
+use api::wire::{ClaimRequest, LogsRequest, RestartServiceRequest};
 use model::MachineState;
 use pki::{CertificateDer, PrivateKey};
 use qemu::Vm;
@@ -18,7 +18,7 @@ use qemu::deadline::Stopwatch;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use super::victim::{VICTIM, Victim};
+use super::victim::{MEMBER, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("what the owner changes is written down", &["Q1"], audited),
@@ -61,11 +61,11 @@ const SEEN: Duration = Duration::from_secs(3);
 const QUIET_MS: u64 = 60_000;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(VICTIM), run }
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(MEMBER), run }
 }
 
 fn strangers(t: &Context) -> anyhow::Result<()> {
-    let victim = Victim::copy(t)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
     let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
     let (first, second) = (anyone.state()?, anyone.state()?);
     ensure!(first.nonce != second.nonce, "a nonce is fresh per call");
@@ -82,7 +82,7 @@ fn strangers(t: &Context) -> anyhow::Result<()> {
 }
 
 fn nameless(t: &Context) -> anyhow::Result<()> {
-    let victim = Victim::copy(t)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
     let told = victim.status()?;
     let (machine, cluster) = (told.machine_id, told.cluster_id);
     let name = format!("{machine}.{cluster}.cairn.internal");
@@ -104,19 +104,19 @@ fn nameless(t: &Context) -> anyhow::Result<()> {
 }
 
 fn audited(t: &Context) -> anyhow::Result<()> {
-    let mut victim = Victim::copy(t)?;
-    // What made the machine has left such lines, so only what is new counts: one more of the owner's.
-    let before = injections(&victim)?;
-    victim.session.inject(FaultKind::Children, "0")?;
-    let after = injections(&victim)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
+    // What made the machine may have left such lines, so only what is new counts: one more of the owner's.
+    let before = issues(&victim)?;
+    victim.ask(&["ticket", "issue"])?;
+    let after = issues(&victim)?;
     ensure!(after == before + 1, "{before}, then {after} lines of the owner's call");
     Ok(())
 }
 
 /// A source is written down once a minute: nobody was refused in this copy before.
 fn refusal_audited(t: &Context) -> anyhow::Result<()> {
-    let victim = Victim::copy(t)?;
-    let before = injections(&victim)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
+    let before = issues(&victim)?;
     let mut stranger = Stranger::meet(&victim.vm, t.within(10))?;
     let refused = stranger.call_empty(STATUS).map_err(|status| status.code());
     ensure!(refused == Err(Code::Unauthenticated), "{refused:?}");
@@ -125,18 +125,18 @@ fn refusal_audited(t: &Context) -> anyhow::Result<()> {
     let line = lines.iter().find(|line| line.contains(STATUS) && line.contains(&its));
     let line = line.with_context(|| format!("no line about the stranger that was refused: {lines:?}"))?;
     ensure!(line.contains("outcome=refused"), "{line}");
-    ensure!(injections(&victim)? == before, "nothing was written down as the owner's");
+    ensure!(issues(&victim)? == before, "nothing was written down as the owner's");
     Ok(())
 }
 
-/// How many of the owner's faults were written down as such.
-fn injections(victim: &Victim) -> anyhow::Result<usize> {
+/// How many tickets were written down as issued by the owner.
+fn issues(victim: &Victim) -> anyhow::Result<usize> {
     let lines = victim.lines("audit", "who=owner:")?;
-    Ok(lines.iter().filter(|line| line.contains("Inject") && line.contains("outcome=Ok")).count())
+    Ok(lines.iter().filter(|line| line.contains("IssueTicket") && line.contains("outcome=Ok")).count())
 }
 
 fn wrong_certificate(t: &Context) -> anyhow::Result<()> {
-    let victim = Victim::copy(t)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
     let mut second = Stranger::meet_as(&victim.vm, Some(&PrivateKey::generate()?), t.within(10))?;
     // Not even what anybody may ask: the handshake is refused.
     ensure!(second.state().is_err(), "a second owner was answered");
@@ -145,7 +145,7 @@ fn wrong_certificate(t: &Context) -> anyhow::Result<()> {
 }
 
 fn no_tls(t: &Context) -> anyhow::Result<()> {
-    let victim = Victim::copy(t)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
     let plain = b"GET / HTTP/1.1\r\nHost: cairn\r\n\r\n".as_slice();
     let garbage = [0xa5; 4096];
     // The last one begins a handshake and never goes on.
@@ -167,7 +167,7 @@ fn no_tls(t: &Context) -> anyhow::Result<()> {
 }
 
 fn oversized(t: &Context) -> anyhow::Result<()> {
-    let mut victim = Victim::copy(t)?;
+    let mut victim = Victim::copy_of(t, MEMBER)?;
     let mut ask = |letters| {
         let request = RestartServiceRequest { name: "x".repeat(letters) };
         let answer = victim.session.call(async |client| client.restart_service(request).await);
@@ -181,7 +181,7 @@ fn oversized(t: &Context) -> anyhow::Result<()> {
 }
 
 fn logs(t: &Context) -> anyhow::Result<()> {
-    let victim = Victim::copy(t)?;
+    let victim = Victim::copy_of(t, MEMBER)?;
     victim.service_when(t, "etcd", |service| service.state == "ready")?;
     let etcd = victim.logs(&["etcd"])?;
     ensure!(etcd.len() > 3 && etcd.iter().all(|entry| entry["service"] == "etcd"), "{etcd:?}");
@@ -194,7 +194,7 @@ fn logs(t: &Context) -> anyhow::Result<()> {
 
 /// An hour holds all of this boot, no time at all nothing that was there before it was asked for.
 fn logs_since(t: &Context) -> anyhow::Result<()> {
-    let mut victim = Victim::copy(t)?;
+    let mut victim = Victim::copy_of(t, MEMBER)?;
     victim.service_when(t, "etcd", |service| service.state == "ready")?;
     let etcd = victim.logs(&["etcd"])?;
     let kept = times(&etcd)?;
@@ -217,7 +217,7 @@ fn logs_since(t: &Context) -> anyhow::Result<()> {
 }
 
 fn logs_followed(t: &Context) -> anyhow::Result<()> {
-    let mut victim = Victim::copy(t)?;
+    let mut victim = Victim::copy_of(t, MEMBER)?;
     victim.service_when(t, "etcd", |service| service.state == "ready")?;
     let follow = LogsRequest { subtree: "init".into(), tail: Some(0), follow: true, ..LogsRequest::default() };
     let patience = t.within(10).left().unwrap_or_default();

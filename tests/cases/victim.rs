@@ -1,5 +1,5 @@
-//! A member without Kubernetes, of the debug profile, for what faults and strangers do to it. One case makes it, another one makes
-//! one with six uplinks; each case that does something to it has a copy of its own.
+//! A member without Kubernetes, for what faults and strangers do to it. One case makes it of the release image, one of the debug image,
+//! and one with six uplinks; each case that does something to it has a copy of its own.
 
 use std::net::SocketAddr;
 
@@ -13,6 +13,7 @@ use qemu::machine::{Forward, Link};
 use serde_json::Value;
 
 pub(crate) const CASES: &[Case] = &[
+    making(MEMBER, "a member of the release image runs and meets its owner", &["S12"], made_member),
     making(VICTIM, "a member of the debug profile runs and meets its owner", &["S12"], made),
     making(BESIEGED, "a member with six uplinks has six addresses and is claimed", &["S12"], made_besieged),
 ];
@@ -26,6 +27,7 @@ const fn making(
     Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::Making(fleet), run }
 }
 
+pub(crate) const MEMBER: FleetKind = FleetKind::Member;
 pub(crate) const VICTIM: FleetKind = FleetKind::Victim;
 pub(crate) const BESIEGED: FleetKind = FleetKind::Besieged;
 
@@ -40,6 +42,11 @@ pub(crate) struct Victim {
     pub(crate) session: Stranger,
     /// Config that the machine was enrolled with.
     pub(crate) config: Vec<u8>,
+}
+
+fn made_member(t: &Context) -> anyhow::Result<()> {
+    let plan = t.machine("m").tpm();
+    Enrolled::new(t, plan)?.save(t, MEMBER)
 }
 
 fn made(t: &Context) -> anyhow::Result<()> {
@@ -82,8 +89,13 @@ impl Enrolled {
     }
 
     fn save(mut self, t: &Context, fleet: FleetKind) -> anyhow::Result<()> {
-        t.save(fleet, &Image::debug_of_environment()?, &self.owner, &mut [("m", &mut self.vm)], self.config)
+        t.save(fleet, &image_of(t, fleet)?, &self.owner, &mut [("m", &mut self.vm)], self.config)
     }
+}
+
+/// Image of the fleet's machine.
+fn image_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Image> {
+    Ok(if fleet == MEMBER { t.image().clone() } else { Image::debug_of_environment()? })
 }
 
 /// A machine with strangers around it.
@@ -112,8 +124,9 @@ impl Victim {
         Self::copy_of(t, VICTIM)
     }
 
-    fn copy_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Self> {
-        let copy = t.copy::<Vec<u8>>(fleet, &Image::debug_of_environment()?)?;
+    /// The same of this fleet.
+    pub(crate) fn copy_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Self> {
+        let copy = t.copy::<Vec<u8>>(fleet, &image_of(t, fleet)?)?;
         let mut machines = copy.go_on(|_, links| links.to_vec(), || true)?;
         let CopiedMachine { vm, .. } = machines.remove("m").context("the machine comes back")?;
         let (owner, config) = (copy.owner, copy.more);

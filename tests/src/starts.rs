@@ -24,7 +24,9 @@ pub enum FleetKind {
     Kubernetes,
     /// Three machines of the release image as `cairnctl cluster` makes them. What their owner does by its commands is shown on them.
     Owned,
-    /// A member of the debug image without Kubernetes. Faults are injected into it, and strangers come to its API.
+    /// A member of the release image without Kubernetes. Strangers come to its API.
+    Member,
+    /// The same of the debug image. Faults are injected into it.
     Victim,
     /// The same behind six networks. Strangers come from several addresses.
     Besieged,
@@ -53,6 +55,7 @@ impl FleetKind {
             Self::Five => "five",
             Self::Kubernetes => "kubernetes",
             Self::Owned => "owned",
+            Self::Member => "member",
             Self::Victim => "victim",
             Self::Besieged => "besieged",
             Self::Duo => "duo",
