@@ -16,6 +16,7 @@ use model::{MachineId, OwnerPubKey};
 
 use crate::denial::Denial;
 use crate::key::{AuditId, Key};
+use crate::members::Members;
 use crate::record::{AuditLine, ChangeCount, Cluster, HolderRecord, MachineRecord, Standing, UnixSeconds, is_below};
 use crate::request::{Asks, FirstRecords, Request};
 use crate::state::State;
@@ -100,6 +101,12 @@ impl<'a> Ground<'a> {
             Standing::Draining => Err(Denial::MachineDraining),
             Standing::Removed => Err(Denial::MachineRemoved),
         }
+    }
+
+    /// Members of etcd by the last look. Records that were just read show none.
+    fn members(&self) -> Result<&'a Members, Denial> {
+        let members = self.state.members();
+        if members.voters.is_empty() { Err(Denial::NoVoters) } else { Ok(members) }
     }
 
     /// Proves that the state is still this one, and writes nothing.

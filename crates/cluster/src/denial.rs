@@ -139,8 +139,8 @@ pub enum Denial {
     /// No epoch is left.
     #[error("there were as many epochs of the cold-start key as can be")]
     EpochsExhausted,
-    /// No voter of etcd was seen yet.
-    #[error("no voter of etcd was seen yet")]
+    /// Records that were just read show no member of etcd before the first look at them.
+    #[error("etcd's members are not known here yet; ask again")]
     NoVoters,
     /// No generation is left.
     #[error("the disk's key was rotated as often as it can be")]

@@ -263,8 +263,6 @@ impl World {
             Effect::Decide(OwnRequest::AcknowledgeEpoch(number)) => {
                 assert!(self.esp.iter().any(|share| share.epoch.number() == *number), "it is not on the ESP");
             }
-            // A test says when etcd decides it.
-            Effect::Announce(_) if self.note.is_some() => outcome = EffectOutcome::PutOff,
             Effect::AskVote => outcome = EffectOutcome::Votes(self.votes),
             Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads),
             Effect::ReadOwnCopy { since } => {

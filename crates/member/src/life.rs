@@ -219,7 +219,10 @@ impl Life {
 
     fn told_desired(&mut self, by: MachineId, desired: Box<Desired>, now: Instant, out: &mut Vec<Effect>) {
         // Only a coordinator that has a leader tells anybody what to be.
-        self.others_lead(out);
+        if self.role.others_lead() {
+            let text = "other coordinators have a leader: the recovery that was noted is not done";
+            self.report(Part::Role, Some(text.to_owned()), out);
+        }
         if let Err(why) = self.belief.judge_desired(by, &desired, &self.others()) {
             return self.leave(by, why.to_string(), now, out);
         }
@@ -235,14 +238,6 @@ impl Life {
         self.report(Part::Doubt, Some(IN_DOUBT.to_owned()), out);
         if is_new && !electorate.is_subset(&self.voices) {
             self.seek(now, out);
-        }
-    }
-
-    /// Takes a proof that other coordinators have a leader.
-    fn others_lead(&mut self, out: &mut Vec<Effect>) {
-        if self.role.others_lead() {
-            let text = "other coordinators have a leader: the recovery that was noted is not done";
-            self.report(Part::Role, Some(text.to_owned()), out);
         }
     }
 
@@ -342,11 +337,7 @@ impl Life {
         let Some(effect) = self.underway.remove(&kind) else { return };
         match (&effect, &outcome) {
             (Effect::Announce(_), Ok(EffectOutcome::PutOff)) => self.announcing.put_off(now),
-            (Effect::Announce(_), Ok(_)) => {
-                // etcd has decided it.
-                self.others_lead(out);
-                self.announcing.heard();
-            }
+            (Effect::Announce(_), Ok(_)) => self.announcing.heard(),
             (Effect::Announce(_), Err(why)) => {
                 if let Some(by) = self.source.attended() {
                     self.leave(by, why.clone(), now, out);
@@ -360,7 +351,8 @@ impl Life {
                 self.report(Part::Keep, None, out);
                 if desired.assignment.role() == ClusterRole::Node {
                     // A word that came while this one was written needs no second voice any more.
-                    let later = self.doubtful.take().filter(|later| later.at > desired.at);
+                    let later =
+                        self.doubtful.take().filter(|later| (later.at, later.look) > (desired.at, desired.look));
                     self.certain(out);
                     if let Some(later) = later {
                         self.believe(later, out);
@@ -440,7 +432,8 @@ impl Life {
         let mut due = Vec::new();
         let (keeps, keeps_peers) = (self.is_underway(EffectKind::Keep), self.is_underway(EffectKind::KeepPeers));
         self.keeping.next(keeps, keeps_peers, now, &mut due);
-        if self.source.attended().is_some() {
+        // Whether others lead is said by their words alone: an announcement that fails says nothing of that, and would end the listening.
+        if self.source.attended().is_some() && !self.role.asks_who_leads() {
             due.extend(self.announcing.next(now).map(Effect::Announce));
         }
         if !self.is_underway(EffectKind::AskDirectory) {

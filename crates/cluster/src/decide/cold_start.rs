@@ -73,7 +73,7 @@ pub(super) fn acknowledge(ground: &Ground<'_>, machine: &MachinePubKey, number: 
         return Ok(ground.unchanged(Grant::Already));
     }
     let after = if acknowledged == *next.epoch.holders() {
-        let mut voters = ground.state.members().voters.keys();
+        let mut voters = ground.members()?.voters.keys();
         if let Some(voter) = voters.find(|voter| !next.epoch.holders().contains(*voter)) {
             return Err(Denial::VoterWithoutShare { voter: *voter, number });
         }

@@ -135,7 +135,7 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leavi
         (Standing::Draining, Removal::Drained) if known.role == ClusterRole::Coordinator => {
             return Err(Denial::StillCoordinator);
         }
-        (Standing::Draining, Removal::Drained) if ground.state.members().has(id) => return Err(Denial::StillLeaving),
+        (Standing::Draining, Removal::Drained) if ground.members()?.has(id) => return Err(Denial::StillLeaving),
         (Standing::Admitted | Standing::Draining, _) | (Standing::Member, Removal::Lost) => {}
     }
     roles::may_go(ground, known)?;

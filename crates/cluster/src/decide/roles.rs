@@ -21,7 +21,7 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
     match role {
         AnyRole::Coordinator => {
             // One that steps down comes back as a new member of etcd, so the old one has to be gone.
-            if ground.state.members().has(id) {
+            if ground.members()?.has(id) {
                 return Err(Denial::StillLeaving);
             }
             if coordinators(ground).count() >= MOST_COORDINATORS {
@@ -107,10 +107,10 @@ pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> R
 /// Whether the cluster can do without this one as a coordinator.
 pub(super) fn may_go(ground: &Ground<'_>, machine: &MachineRecord) -> Result<(), Denial> {
     let id = machine.id();
-    let members = ground.state.members();
     if !coordinators(ground).any(|other| other.id() != id) {
         return Err(Denial::LastCoordinator);
     }
+    let members = ground.members()?;
     if !members.voters.contains_key(&id) {
         return Ok(()); // a node, a learner, or nobody yet: no vote is lost
     }

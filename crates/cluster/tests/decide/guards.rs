@@ -2,7 +2,7 @@
 
 use cluster::denial::Denial;
 use cluster::key::{AuditId, Key};
-use cluster::members::{Learner, Voter};
+use cluster::members::{Learner, Members, Voter};
 use cluster::record::{AuditLine, MachineRecord, OwnerRecord, Release, Standing};
 use cluster::request::{Asks, Removal, Request};
 use cluster::role::AnyRole;
@@ -286,6 +286,23 @@ fn a_coordinator_goes_only_where_those_that_stay_decide() {
         [(1, Voter::Live), (2, Voter::Live), (3, Voter::Silent)].map(|(n, voter)| (id(n), voter)).into();
     assert_eq!(scene.refuses(remove_coordinator(2)), Denial::WouldLoseQuorum, "one of two would be left");
     scene.asks(remove_coordinator(3));
+}
+
+/// Records that were just read show no member, so that a sole voter would seem to have no vote. Proves: N6 S5
+#[test]
+fn nobody_comes_or_goes_before_etcds_members_are_known() {
+    let mut scene = three();
+    scene.join(4);
+    let members = std::mem::take(&mut scene.members);
+    let asked =
+        || [remove_coordinator(1), Asks::Remove(id(2), Removal::Lost), Asks::AddRole(id(4), AnyRole::Coordinator)];
+    for asks in asked() {
+        assert_eq!(scene.refuses(asks), Denial::NoVoters);
+    }
+    scene.members = Members { voters: (1..=3).map(|n| (id(n), Voter::Live)).collect(), ..members };
+    for asks in asked() {
+        assert!(scene.decide(&Request::Owner { by: owner(1).key, asks }).is_ok(), "they are known");
+    }
 }
 
 /// Proves: N6

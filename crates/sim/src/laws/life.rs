@@ -53,8 +53,10 @@ pub struct Facts<'a> {
     pub may_be_uncounted: bool,
     /// Whether the etcd that lies there has taken all others out, which the records do not count yet.
     pub is_uncounted: bool,
-    /// Whether other coordinators that it reaches have a leader.
+    /// Whether other coordinators that it knows, and reaches, have a leader. Whom it does not know it cannot ask.
     pub others_lead: bool,
+    /// Whether other coordinators have one, or had one so lately that they tell still.
+    pub others_tell: bool,
 }
 
 /// Units run while something of a coordinator is erased.
@@ -99,7 +101,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
     match effect {
         Effect::EraseShares | Effect::EraseKeys | Effect::EraseEtcd | Effect::PutEtcdAside => {
             holds(ERASED, facts.runs.is_none(), how)?;
-            let aside = *effect == Effect::PutEtcdAside && facts.may_be_uncounted && facts.others_lead;
+            let aside = *effect == Effect::PutEtcdAside && facts.may_be_uncounted && facts.others_tell;
             let of_none = aside || !(matches!(effect, Effect::EraseShares) || facts.has_begun && facts.is_member);
             holds(NEEDED, is_node || facts.goes_on_as_node || of_none, how)?;
             let notes = matches!(effect, Effect::EraseEtcd | Effect::PutEtcdAside);

@@ -14,7 +14,10 @@ use member::{
 };
 use model::{ClusterRole, MachineId};
 
+use super::cables::INTERVAL;
+use super::listen::LAPSED;
 use super::machine::{Living, Power, Running};
+use super::records::RecordsCopy;
 use super::{Event, Who, World, seen};
 use crate::cast;
 use crate::laws::Breach;
@@ -277,6 +280,9 @@ impl World {
                 Voices::Others { said: machine.heard.nodes.intersection(electorate).count(), of: electorate.len() }
             }
         };
+        let mut known = disk.desired.iter().flat_map(|desired| desired.coordinators.keys().copied());
+        // A word of then may be on its way.
+        let tells = |copy: &RecordsCopy| copy.lost.is_none_or(|lost| self.now - lost < LAPSED + INTERVAL);
         Facts {
             kept: disk.desired.as_ref().expect("it lives"),
             goes_on_as_node: machine.heard.unsure,
@@ -292,7 +298,8 @@ impl World {
             is_alone: self.etcd.members().voters.keys().eq([&id]),
             may_be_uncounted: disk.note.is_some_and(|note| note.begun),
             is_uncounted: disk.alone,
-            others_lead: self.machines.iter().any(|(other, machine)| *other != n && machine.leads()),
+            others_lead: known.any(|other| other != id && self.leads(other)),
+            others_tell: self.coordinators.iter().any(|(other, copy)| *other != id && tells(copy)),
         }
     }
 
@@ -315,7 +322,10 @@ impl World {
             }
             Effect::Keep(KeptFile::Electorate(electorate)) => machine.disk.electorate = Some(electorate),
             Effect::Keep(KeptFile::Peers) => machine.disk.peers = machine.known.clone(),
-            Effect::NoteJoin | Effect::DropRecovery => machine.disk.note = None,
+            Effect::NoteJoin | Effect::DropRecovery => {
+                machine.disk.note = None;
+                self.all_turn();
+            }
             Effect::TakeKeys((giver, _)) => return self.takes_keys(n, giver),
             Effect::LookAtEtcd => return Ok(Ok(EffectOutcome::Begun(machine.disk.etcd.is_some()))),
             Effect::Units(plan) => return self.units(n, plan),
@@ -328,6 +338,7 @@ impl World {
             Effect::EraseEtcd | Effect::PutEtcdAside => {
                 (machine.disk.etcd, machine.disk.note, machine.disk.electorate) = (None, None, None);
                 machine.disk.alone = false;
+                self.all_turn();
             }
             Effect::CommitRecovery => return self.commits_recovery(n),
             Effect::WriteShare(holding, reason) => self.writes_share(id, &holding, reason)?,

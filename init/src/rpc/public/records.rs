@@ -41,6 +41,7 @@ impl From<GrantError> for Status {
         match error {
             GrantError::Denied(Denial::UnknownTicket | Denial::UnknownMachine) => Self::not_found(text),
             GrantError::Denied(Denial::UnknownOwner) => Self::permission_denied(text),
+            GrantError::Denied(Denial::NoVoters) => api::not_yet(text),
             GrantError::Denied(_) => Self::failed_precondition(text),
             GrantError::Unread(_) | GrantError::OthersFirst | GrantError::Leaderless(_) => api::not_yet(text),
             GrantError::Busy | GrantError::PutOff => Self::resource_exhausted(text),
@@ -231,6 +232,7 @@ mod tests {
         let (code, text) = shown(GrantError::OthersFirst);
         assert!(code == api::NOT_YET && text.ends_with("nothing was changed; try again"), "{text}");
         assert_eq!(shown(GrantError::Unread(Unread)).0, api::NOT_YET);
+        assert_eq!(shown(GrantError::Denied(Denial::NoVoters)).0, api::NOT_YET);
         assert_eq!(Status::from(Unread).code(), api::NOT_YET);
         assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
     }
