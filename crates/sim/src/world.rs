@@ -370,6 +370,7 @@ impl World {
 
     /// Has a request decided over all that there is, and committed.
     fn at_once(&mut self, request: Request) -> Result<(), Breach> {
+        self.store.sees(&self.etcd);
         let proposal = (self.parts.decide)(&Decision::new(request), self.store.state(), cast::BEGIN);
         let committed = (self.parts.commit)(&mut self.etcd, proposal.txn());
         assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
