@@ -1,6 +1,6 @@
 //! The end of a world: everything is on and whole, nothing fails any more, and owners ask for nothing. Whatever was cut, lost or panicked
-//! before, each machine comes to be what the records say of it. Not judged: a machine that knows no coordinator of now, which needs a
-//! directory; and steps of etcd's members that wait for a machine which is lost.
+//! before, each machine comes to be what the records say of it. Not judged: a machine that knows no coordinator of now, or only one and
+//! another recovery than the last, which needs its owner's word; and steps of etcd's members that wait for a machine which is lost.
 
 use cluster::desired::{Desired, EtcdPart};
 use cluster::record::MachineRecord;
@@ -84,7 +84,11 @@ impl World {
             };
             let Ok(desired) = view.state().desired(&id) else { continue };
             let is_told = kept.coordinators.keys().any(|by| self.serves(*by) && self.leads(*by));
-            if is_told && let Some(differs) = self.differs(*n, machine, kept, &desired) {
+            let jumps = desired.at.zip(kept.at).is_some_and(|(now, kept)| now.jumps_from(kept));
+            if is_told
+                && !jumps
+                && let Some(differs) = self.differs(*n, machine, kept, &desired)
+            {
                 let how =
                     format!("machine {n}: {differs}; it keeps the word of {:?}, and is to be {desired:?}", kept.at);
                 return Err(Breach { law: LAW, how });
