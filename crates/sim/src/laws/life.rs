@@ -49,7 +49,7 @@ pub struct Facts<'a> {
     pub is_recovered: bool,
     /// Whether no other machine votes in etcd.
     pub is_alone: bool,
-    /// Whether etcd was started to take all others out, as its note says, and the records do not count that.
+    /// Whether etcd was started to take all others out, as its note says, and the records do not count that yet.
     pub may_be_uncounted: bool,
     /// Whether the etcd that lies there has taken all others out, which the records do not count yet.
     pub is_uncounted: bool,

@@ -296,7 +296,7 @@ impl World {
             noted_before: disk.note.is_some_and(|note| note.boot != machine.boot),
             is_recovered: disk.note.is_none_or(|note| self.laws.recoveries() > note.recoveries),
             is_alone: self.etcd.members().voters.keys().eq([&id]),
-            may_be_uncounted: disk.note.is_some_and(|note| note.begun),
+            may_be_uncounted: disk.note.is_some_and(|note| note.begun && note.recoveries == self.laws.recoveries()),
             is_uncounted: disk.alone,
             others_lead: known.any(|other| other != id && self.leads(other)),
             others_tell: self.coordinators.iter().any(|(other, copy)| *other != id && tells(copy)),
