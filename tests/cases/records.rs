@@ -183,7 +183,8 @@ fn owners(t: &Context) -> anyhow::Result<()> {
     let (fleet, new) = (Fleet::copy(t, FleetKind::Five)?, Owner::new(t.dir().join("new"))?);
     let added = fleet.ask(&["owner", "add", new.run(&["owner", "show"])?.trim()])?;
     let text = |field: &str| added[field].as_str().context("a text").map(str::to_owned);
-    new.run(&["cluster", "connect", &text("place")?, "--name", NAME])?;
+    let place = text("place")?;
+    fleet.until(t.within(2), || Ok(new.run(&["cluster", "connect", &place, "--name", NAME])?))?;
     new.run(&["-c", NAME, "machine", "list"])?;
     let asks = |machine: u32| {
         Ok::<_, anyhow::Error>(new.ask(NAME, fleet.vm(machine)?, &["-m", &name(machine), "machine", "status"]))
