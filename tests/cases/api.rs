@@ -11,7 +11,7 @@ use crate::{
 use anyhow::{Context as _, bail, ensure};
 use api::Profile;
 use api::access::{Permission, TABLE};
-use api::wire::{ClaimRequest, LogsRequest, RestartServiceRequest};
+use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
 use model::MachineState;
 use pki::{CertificateDer, PrivateKey};
 use qemu::Vm;
@@ -19,12 +19,16 @@ use qemu::deadline::Stopwatch;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use super::victim::{MEMBER, Victim};
+use super::victim::{MEMBER, VICTIM, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("what the owner changes is written down", &["Q1"], audited),
     case("a refused stranger is written down, and not as the owner", &["Q1"], refusal_audited),
     case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], strangers),
+    Case {
+        starts: Starts::From(VICTIM),
+        ..case("without a certificate nothing is injected either", &["A8", "Q1"], injects_nothing)
+    },
     case("a handshake without the machine's name tells nothing of it", &["A8"], nameless),
     case("a certificate that is not the owner's is refused", &["Q1", "S12"], wrong_certificate),
     case("a caller without TLS is cut off in 5 s, and logged rarely", &["Q1"], no_tls),
@@ -84,6 +88,14 @@ fn strangers(t: &Context) -> anyhow::Result<()> {
     let code = anyone.call_empty("/cairn.v1.Public/Shell").map_err(|status| status.code());
     ensure!(code == Err(Code::Unimplemented), "{code:?}");
     Ok(())
+}
+
+/// The debug profile has the method, and the owner alone may call it.
+fn injects_nothing(t: &Context) -> anyhow::Result<()> {
+    let mut victim = Victim::copy(t)?;
+    let refused = Stranger::meet(&victim.vm, t.within(10))?.inject(FaultKind::Children, "0").map_err(|why| why.code());
+    ensure!(refused == Err(Code::Unauthenticated), "{refused:?}");
+    victim.session.inject(FaultKind::Children, "0").map(drop).context("the owner may")
 }
 
 fn nameless(t: &Context) -> anyhow::Result<()> {
