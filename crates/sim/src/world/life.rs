@@ -506,8 +506,11 @@ impl World {
             Power::Off => {
                 (machine.living, machine.running, machine.face) = (None, None, None);
                 machine.known = machine.disk.peers.clone();
+                let recovers = machine.disk.note.is_some();
                 self.stops_serving(cast::id(n));
-                self.all_turn();
+                if recovers {
+                    self.all_turn(); // nobody keeps them off any more
+                }
                 let after = 200 + self.below(1500);
                 self.put(after, Event::Power(n, Power::On));
             }
