@@ -232,10 +232,12 @@ fn stolen(t: &Context) -> anyhow::Result<()> {
 
 /// The machine takes another cluster key, by a start.
 fn rotate(t: &Context, owner: &Owner, vm: &mut Vm) -> anyhow::Result<()> {
-    // It runs a moment before it has read the records.
-    let listed = vm.until(t.within(30), || owner.ask("one", vm, &["machine", "list"]).ok())?;
-    let name = listed["machines"][0]["name"].as_str().context("a machine has a name")?;
-    owner.ask("one", vm, &["machine", "rotate-key", name, "--wait"])?;
+    // A machine runs a moment before it has read the records, and its first boot before it has written them.
+    let name = vm.until(t.within(30), || {
+        let listed = owner.ask("one", vm, &["machine", "list"]).ok()?;
+        listed["machines"][0]["name"].as_str().map(str::to_owned)
+    })?;
+    owner.ask("one", vm, &["machine", "rotate-key", &name, "--wait"])?;
     let before = vm.mark()?;
     vm.reset(t.within(5))?;
     wait_state(vm, before, "Running", t.within(30))?;

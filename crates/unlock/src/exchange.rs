@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::directory::is_jump;
-use keys::cold_start::{Contribution, Shares, UnknownHolder};
+use keys::cold_start::{Contribution, Shares, Sightings, UnknownHolder};
 use keys::data_key::ClusterHalf;
 use keys::directory::{Directory, DirectoryError, DirectoryMinimum};
 use keys::endpoint::Endpoint;
@@ -198,8 +198,7 @@ pub struct ShareCollector {
     voter: ShareHolder,
     shares: BTreeMap<u32, Shares>,
     whereabouts: Whereabouts,
-    /// Where coordinators are asked for the key, and what of it has not said yet that it has no leader.
-    asks: BTreeSet<Endpoint>,
+    /// Places at which a coordinator may have a leader: those that were not asked for the key, and did not fail to give it.
     unasked: BTreeSet<Endpoint>,
 }
 
@@ -213,11 +212,33 @@ impl ShareCollector {
             matches!(alone, Ok(None)).then_some((held.epoch.number(), shares))
         });
         let shares: BTreeMap<_, _> = shares.collect();
-        let others = voter.coordinators().filter(|machine| *machine != voter.itself);
-        let asks: BTreeSet<_> = others.flat_map(|machine| voter.listed(machine)).collect();
-        let unasked = asks.clone();
         let whereabouts = Whereabouts::default();
-        (!shares.is_empty()).then(|| Self { voter, shares, whereabouts, asks, unasked })
+        let mut begun =
+            (!shares.is_empty()).then_some(Self { voter, shares, whereabouts, unasked: BTreeSet::new() })?;
+        begun.unasked = begun.places();
+        Some(begun)
+    }
+
+    /// Where coordinators are asked for the key: at each place where another one may be, by what was heard and by the directory, and
+    /// at those that are to say yet whether they have a leader.
+    #[must_use]
+    pub fn asks(&self) -> BTreeSet<Endpoint> {
+        let mut asks = self.places();
+        asks.extend(self.unasked.iter().cloned());
+        asks
+    }
+
+    fn places(&self) -> BTreeSet<Endpoint> {
+        let others = self.voter.coordinators().filter(|machine| *machine != self.voter.itself);
+        others.flat_map(|machine| self.endpoints(machine)).collect()
+    }
+
+    /// `machine`, which has proved to be that machine, came from `source` to ask for its own key. It may be one of those that this
+    /// machine cannot find, and come to lead by the shares of others before it calls again.
+    pub fn is_called_by(&mut self, machine: MachineId, source: Option<Endpoint>) {
+        if self.voter.is_partner(machine) {
+            self.whereabouts.learn(machine, source, Sightings::new(), |_| false);
+        }
     }
 
     /// Notes that whoever was asked for the key at `endpoint` does not answer, or has no leader.
@@ -225,15 +246,17 @@ impl ShareCollector {
         self.unasked.remove(endpoint);
     }
 
-    /// A coordinator that has a leader has answered: all are asked anew. What it told of the coordinators is believed if the CA
+    /// A coordinator that has a leader has answered at `endpoint`: all are asked anew. What it told of the coordinators is believed if the CA
     /// with this SubjectPublicKeyInfo (DER) has signed it and it is newer.
-    pub fn leader_answered(&mut self, told: &[u8], ca_spki: &[u8]) {
-        self.unasked.clone_from(&self.asks);
+    pub fn leader_answered(&mut self, endpoint: &Endpoint, told: &[u8], ca_spki: &[u8]) {
+        self.unasked = self.asks();
+        self.unasked.insert(endpoint.clone());
         let held = &mut self.voter.directory;
         if let Ok(directory) = Directory::verify(told, ca_spki, held.version)
             && !is_jump(held.version, directory.version)
         {
             *held = directory;
+            self.unasked = self.asks();
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   first ─► round of all endpoints ─ one answers, and it fits ─► the answer
-//!              ▲ └ nobody, or refused: the reason is shown; pause
+//!              ▲ └ nobody, or refused: the reason is shown; pause, a short one where other endpoints are heard of
 //!              └──────────────────┘
 //! ```
 
@@ -25,6 +25,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use rustls::time_provider::TimeProvider;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -101,9 +102,10 @@ pub(super) struct Shown {
     pub(super) failed: &'static str,
 }
 
-/// Asks in rounds until an answer is good. What each coordinator says is shown; nothing of the disk is touched.
+/// Asks in rounds until an answer is good, at the places of now: where they become others, the next round begins soon. What each
+/// coordinator says is shown; nothing of the disk is touched.
 pub(super) async fn first<T, E: Ends>(
-    endpoints: &[Endpoint],
+    mut places: watch::Receiver<Vec<Endpoint>>,
     board: &Board,
     shown: Shown,
     ask: impl AsyncFn(&Endpoint) -> Result<T, E>,
@@ -113,7 +115,8 @@ pub(super) async fn first<T, E: Ends>(
     has_a_link(board).await;
     loop {
         let mut ended = Round::Unanswered;
-        for endpoint in pace::round(endpoints, chance()) {
+        let endpoints = places.borrow_and_update().clone();
+        for endpoint in pace::round(&endpoints, chance()) {
             board.step(step);
             let mut standstill = board.facts().standstills().watch_after_a_look().await;
             let answered = tokio::select! {
@@ -131,7 +134,14 @@ pub(super) async fn first<T, E: Ends>(
                 }
             }
         }
-        sleep(pace.after(ended, chance())).await;
+        tokio::select! {
+            () = sleep(pace.after(ended, chance())) => {}
+            // Whoever has them change pays for it: others are not asked more often than in a first pause.
+            Ok(()) = places.changed() => {
+                pace = Pace::new();
+                sleep(pace.after(Round::Unanswered, chance())).await;
+            }
+        }
     }
 }
 
@@ -285,15 +295,19 @@ fn refusal(endpoint: &Endpoint, status: &Status) -> QuestionError {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::net::Ipv4Addr;
 
-    use model::{ClusterRole, Secret};
+    use model::{BootClass, ClusterRole, RootHash, Secret};
     use pki::client_auth::{Owners, server_config};
     use pki::{Authority, AuthorityKind, CertificateProfile, UnixTime};
     use tokio::net::TcpListener;
+    use tokio::time::Instant;
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
+    use crate::facts::Facts;
+    use crate::machine::kernel::Boot;
     use crate::runtime::clock;
 
     fn endpoint() -> Endpoint {
@@ -323,6 +337,39 @@ mod tests {
         assert_eq!((led.round(), Chain(&led).to_string().as_str()), (Round::Refused, "192.0.2.1:7836 refuses: no"));
         let silent = QuestionError::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());
         assert_eq!(silent.round(), Round::Unanswered);
+    }
+
+    /// Coordinators that are heard of in a long pause are asked soon, and a flood of such news asks nobody more often. Proves: K6 M6
+    #[tokio::test(start_paused = true)]
+    async fn places_that_are_heard_of_are_asked_soon_and_not_at_each_word() {
+        let (facts, _power_on) = Facts::new(Boot {
+            profile: api::Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        });
+        let board = Board::new(facts).0;
+        let place = |number: u8| Endpoint::read(&format!("192.0.2.{number}:7836")).expect("an endpoint");
+        let (heard, places) = watch::channel(vec![place(1)]);
+        let rounds = RefCell::new(Vec::new());
+        let asked = first(places, &board, Shown { step: "ask", failed: "no" }, async |at| {
+            rounds.borrow_mut().push(Instant::now());
+            if *at == place(9) { Ok(()) } else { Err(QuestionError::Refused(at.clone(), String::from("no"))) }
+        });
+        let tells = async {
+            // Behind the first round, which was refused: the next one by itself is minutes away.
+            sleep(LINKS + Duration::from_secs(1)).await;
+            assert_eq!(rounds.borrow().len(), 1);
+            for told in 0..100 {
+                heard.send_replace(vec![place(2 + told % 2)]);
+                sleep(Duration::from_millis(100)).await;
+            }
+            assert!((5..=21).contains(&rounds.borrow().len()), "in 10 s: {}", rounds.borrow().len());
+            heard.send_replace(vec![place(1), place(9)]);
+        };
+        let began = Instant::now();
+        tokio::join!(asked, tells);
+        assert!(began.elapsed() < LINKS + Duration::from_secs(14), "{:?}", began.elapsed());
     }
 
     /// An impostor at a coordinator's address, whatever its own CA calls it, gets no further than the handshake: it is

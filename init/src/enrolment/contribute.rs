@@ -66,7 +66,9 @@ pub(super) struct Waits {
     authority: PublicKey,
     answers: mpsc::Sender<Told>,
     facts: Facts,
+    /// Told by the collector: where the others are, and where they are asked for the key.
     whereabouts: watch::Sender<Whereabouts>,
+    asks: watch::Sender<Vec<Endpoint>>,
 }
 
 /// Why nothing is exchanged.
@@ -100,6 +102,7 @@ impl Exchange {
             .inspect_err(|error| board.error(&format!("no shares are exchanged: {}", Chain(error))))
             .ok()??;
         let waits = Arc::new(Waits {
+            asks: watch::Sender::new(collector.asks().into_iter().collect()),
             collector: Mutex::new(collector),
             asked: Notify::new(),
             authority,
@@ -124,6 +127,13 @@ impl Exchange {
     /// Gives shares from now on: the data is open, and the machine is a coordinator.
     pub(crate) fn opens(&self, shares: &Shares) {
         *lock::even_if_poisoned(&self.0.part) = Part::Open(shares.clone());
+    }
+
+    /// `machine`, which has proved to be that machine, calls from `source` for what no machine that waits can give.
+    pub(crate) fn is_called_by(&self, machine: MachineId, source: IpAddr) {
+        if let Part::Waits(waits) = &*lock::even_if_poisoned(&self.0.part) {
+            waits.collect(|collector| collector.is_called_by(machine, calls_from(source)));
+        }
     }
 
     /// `machine`, which has proved to be that machine, calls from `source`, gives its share, and is given this machine's.
@@ -155,9 +165,23 @@ impl Waits {
         self.asked.notify_one();
     }
 
-    /// A coordinator that has a leader has answered, and told where the coordinators are.
-    pub(super) fn leader_answered(&self, told: &[u8]) {
-        lock::even_if_poisoned(&self.collector).leader_answered(told, &self.authority.spki());
+    /// The coordinator there, which has a leader, has answered, and told where the coordinators are.
+    pub(super) fn leader_answered(&self, endpoint: &Endpoint, told: &[u8]) {
+        self.collect(|collector| collector.leader_answered(endpoint, told, &self.authority.spki()));
+    }
+
+    /// Where coordinators are asked for the key.
+    pub(super) fn asks(&self) -> watch::Receiver<Vec<Endpoint>> {
+        self.asks.subscribe()
+    }
+
+    /// Changes the collector, and tells what others have to know of it.
+    fn collect<T>(&self, change: impl FnOnce(&mut ShareCollector) -> T) -> T {
+        let mut collector = lock::even_if_poisoned(&self.collector);
+        let changed = change(&mut collector);
+        tell(&self.whereabouts, collector.whereabouts().clone());
+        tell(&self.asks, collector.asks().into_iter().collect());
+        changed
     }
 
     /// Waits until nobody is known to have a leader.
@@ -170,10 +194,11 @@ impl Waits {
     /// Both give, or neither.
     fn exchange(&self, machine: MachineId, source: IpAddr, given: Contribution) -> Result<Contribution, ExchangeError> {
         let endpoints = self.endpoints();
-        let mut collector = lock::even_if_poisoned(&self.collector);
-        let ours = collector.contribution(machine, given.epoch, endpoints)?;
-        self.comes_to(collector.take(machine, calls_from(source), given)?.map(Answer::Half));
-        self.whereabouts.send_replace(collector.whereabouts().clone());
+        let (ours, half) = self.collect(|collector| {
+            let ours = collector.contribution(machine, given.epoch, endpoints)?;
+            Ok::<_, ExchangeError>((ours, collector.take(machine, calls_from(source), given)?))
+        })?;
+        self.comes_to(half.map(Answer::Half));
         tracing::info!(%machine, epoch = ours.epoch, "a share of the cold-start key is exchanged with a voter that called");
         Ok(ours)
     }
@@ -226,7 +251,7 @@ impl Waits {
                     Ok(()) => return,
                     Err(why) => {
                         if let VoterError::Asked(QuestionError::Led(_, _, told)) = &why {
-                            self.leader_answered(told);
+                            self.leader_answered(&endpoint, told);
                             return;
                         }
                         let reason = Chain(&why).to_string();
@@ -256,16 +281,20 @@ impl Waits {
         let request = api::wire::Contribution::from(ours);
         let response = session.call(MOST_ANSWER_BYTES, async |client| client.contribute(request).await).await?;
         let given = Contribution::try_from(response).map_err(|error| VoterError::Answer(endpoint.clone(), error))?;
-        let half = {
-            let mut collector = lock::even_if_poisoned(&self.collector);
-            let half = collector.take(machine, Some(endpoint.clone()), given)?;
-            self.whereabouts.send_replace(collector.whereabouts().clone());
-            half
-        };
+        let half = self.collect(|collector| collector.take(machine, Some(endpoint.clone()), given))?;
         tracing::info!(%machine, epoch, "a share of the cold-start key is exchanged with a voter that answered");
         self.comes_to(half.map(Answer::Half));
         Ok(())
     }
+}
+
+/// Tells a value where it has become another.
+fn tell<T: PartialEq>(whom: &watch::Sender<T>, value: T) {
+    whom.send_if_modified(|told| {
+        let differs = *told != value;
+        *told = value;
+        differs
+    });
 }
 
 /// Where a machine is that calls from an address: its public API listens there.
@@ -358,11 +387,13 @@ mod tests {
             boot_id: String::from("b"),
             class: BootClass::Direct,
         });
-        let collector = Mutex::new(collector.expect("it needs others"));
+        let collector = collector.expect("it needs others");
+        let asks = watch::Sender::new(collector.asks().into_iter().collect());
+        let collector = Mutex::new(collector);
         let authority = PublicKey::from_ed25519([0; 32]);
         let exchange = Exchange::default();
         let whereabouts = exchange.0.whereabouts.clone();
-        let waits = Waits { collector, asked: Notify::new(), authority, answers, facts, whereabouts };
+        let waits = Waits { collector, asked: Notify::new(), authority, answers, facts, whereabouts, asks };
         *lock::even_if_poisoned(&exchange.0.part) = Part::Waits(Arc::new(waits));
         (exchange, heard)
     }
@@ -408,6 +439,32 @@ mod tests {
         assert!(heard.try_recv().is_err(), "no share of the other's was taken");
     }
 
+    /// The voters that called open each other, perhaps, before this one reaches them. Proves: K6 M6
+    #[tokio::test]
+    async fn a_voter_that_called_is_asked_for_the_key_where_it_came_from() {
+        let (exchange, _heard) = waits_for(1, &["192.0.2.3:7836"]);
+        let mut asks = match &*lock::even_if_poisoned(&exchange.0.part) {
+            Part::Waits(waits) => waits.asks(),
+            Part::None | Part::Open(_) => panic!("it waits"),
+        };
+        let asked = |asks: &mut watch::Receiver<Vec<Endpoint>>| {
+            let told = asks.has_changed().expect("it waits");
+            let places: Vec<String> = asks.borrow_and_update().iter().map(|it| it.as_str().to_owned()).collect();
+            (told, places.join(" "))
+        };
+        let said = |told, places: &str| (told, places.to_owned());
+        assert_eq!(asked(&mut asks), said(false, "192.0.2.3:7836"));
+        exchange.is_called_by(machine(9), source(66));
+        assert_eq!(asked(&mut asks), said(false, "192.0.2.3:7836"), "that one is no coordinator");
+        for _ in 0..2 {
+            exchange.is_called_by(machine(2), source(22));
+        }
+        assert_eq!(asked(&mut asks), said(true, "192.0.2.22:7836 192.0.2.3:7836"));
+        assert_eq!(exchange.whereabouts().borrow().machines().collect::<Vec<_>>(), [machine(2)]);
+        exchange.is_called_by(machine(2), source(22));
+        assert!(!asked(&mut asks).0, "it is heard of already");
+    }
+
     /// A machine that was removed meanwhile calls at once. Proves: K6 K7
     #[tokio::test(start_paused = true)]
     async fn no_share_is_given_before_the_lack_of_a_leader_is_known() {
@@ -427,7 +484,7 @@ mod tests {
         assert!(!goes_on().await, "nor does it call");
         let (went_on, ()) = tokio::join!(goes_on(), async { waits.no_leader_at(&third) });
         assert!(went_on && calls().await);
-        waits.leader_answered(&[0]);
+        waits.leader_answered(&third, &[0]);
         assert!(!calls().await && !goes_on().await);
     }
 

@@ -11,6 +11,7 @@ use keys::endpoint::Endpoint;
 use keys::ticket::EXPORTER_LABEL;
 use pki::server_auth::verify_member;
 use pki::{CertificateDer, PublicKey, SpkiPin, VerifyError};
+use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::ask::{self, Asks, Ends, QuestionError, Shown};
@@ -48,7 +49,7 @@ impl Ends for RedeemError {
 
 /// Asks until a coordinator lets the machine in.
 pub(super) async fn offer(asker: &Asker, board: &Board) -> FittingOffer {
-    let coordinators = &asker.ticket().coordinator_public_endpoints;
+    let (_as_issued, coordinators) = watch::channel(asker.ticket().coordinator_public_endpoints.clone());
     ask::first(coordinators, board, SHOWN, async |endpoint| ask(asker, board, endpoint).await).await
 }
 

@@ -9,6 +9,7 @@ use keys::endpoint::Endpoint;
 use keys::two_slot::SLOT_BYTES;
 use model::Chain;
 use pki::{CertificateDer, PublicKey};
+use tokio::sync::watch;
 use unlock::locked::LockedMember;
 use unlock::renewal::Giver;
 
@@ -73,13 +74,15 @@ pub(super) async fn answer(
     waits: Option<&Waits>,
 ) -> Option<Answer> {
     let (authority, coordinators) = known(member, board)?;
+    let (_as_listed, listed) = watch::channel(coordinators);
+    let coordinators = waits.map_or(listed, Waits::asks);
     let identity = member.identity();
     let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
-    let Given { answer, time, directory } = ask::first(&coordinators, board, SHOWN, async |endpoint| {
+    let Given { answer, time, directory } = ask::first(coordinators, board, SHOWN, async |endpoint| {
         let asked = ask(asks, member, endpoint).await;
         if let (Err(why), Some(waits)) = (&asked, waits) {
             match why.told() {
-                Some(told) => waits.leader_answered(told),
+                Some(told) => waits.leader_answered(endpoint, told),
                 None => waits.no_leader_at(endpoint),
             }
         }

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,6 +46,9 @@ pub(super) trait Methods: fmt::Debug + Send + Sync + 'static {
 
     /// A call that only an owner may make was let in.
     fn owner_called(&self);
+
+    /// A machine, which has proved to be that machine, called from there for what is not answered in this state.
+    fn called_early(&self, machine: MachineId, source: IpAddr);
 
     /// Answers a call that was let in.
     fn call(&self, request: Request<Body>) -> BoxFuture<Response<Body>, Infallible>;
@@ -135,6 +139,9 @@ impl Gate {
         let row = match decide(path, facts.boot().profile, state, caller) {
             Ok(row) => row,
             Err(refused) => {
+                if let (Who::Machine(key), CallRefusal::State { .. }) = (&who, refused) {
+                    methods.called_early(keys::identity::machine_id(&key.0), peer.ip());
+                }
                 audit.refused(who, peer, path, refused);
                 return Err(refused.into());
             }

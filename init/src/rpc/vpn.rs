@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -111,6 +111,9 @@ impl Methods for VpnMethods {
     }
 
     fn owner_called(&self) {}
+
+    /// The mesh knows where a member is.
+    fn called_early(&self, _: MachineId, _: IpAddr) {}
 
     /// A certificate outlives what a machine is; its record does not.
     fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {

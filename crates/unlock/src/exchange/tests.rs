@@ -149,7 +149,7 @@ fn no_share_is_given_before_nobody_is_known_to_have_a_leader() {
         let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: coordinators.to_vec() };
         ca().sign(&directory)
     };
-    waits.leader_answered(&newer(7, &coordinators), &ca().spki);
+    waits.leader_answered(&endpoint(2), &newer(7, &coordinators), &ca().spki);
     for number in 2..=5 {
         assert_eq!(says(&waits, 2), Err(ExchangeError::MayHaveLeader), "{number} was not asked again");
         waits.no_leader_at(&endpoint(number));
@@ -159,7 +159,7 @@ fn no_share_is_given_before_nobody_is_known_to_have_a_leader() {
     // An older one, one of nobody, and none at all say that there is a leader, and nothing of who coordinates.
     let all = [1, 2, 3, 4, 5].map(|it| Coordinator { machine: machine(it), endpoints: vec![] });
     for told in [newer(6, &all), vec![0]] {
-        waits.leader_answered(&told, &ca().spki);
+        waits.leader_answered(&endpoint(5), &told, &ca().spki);
         assert!(!waits.may_contribute());
         (2..=5).for_each(|number| waits.no_leader_at(&endpoint(number)));
         assert_eq!((says(&waits, 2), says(&waits, 4)), (Ok(()), removed));
@@ -305,6 +305,95 @@ proptest! {
             for other in back.iter().filter(|other| other.number != one.number) {
                 let finds = |one: &Back, other: &Back| one.looks_for(other.number).contains(&endpoint(other.at));
                 prop_assert!(finds(one, other) || finds(other, one), "{} and {}", one.number, other.number);
+            }
+        }
+    }
+}
+
+/// Voter of several in a world where one that is open leads as soon as a quorum is: then it gives keys, and no share.
+struct Asking {
+    number: u8,
+    at: u8,
+    /// None as soon as it is open.
+    waits: Option<ShareCollector>,
+    /// Voters that asked it for a key while it waited.
+    asked_by: BTreeSet<u8>,
+}
+
+/// Has one that waits ask at all its places for the key; whether somebody that leads gave it.
+fn asks_for_its_key(all: &mut [Asking], asker: usize, leads: bool) -> bool {
+    let (number, from) = (all[asker].number, endpoint(all[asker].at));
+    let places = all[asker].waits.as_ref().expect("it waits").asks();
+    for place in places {
+        let there = all.iter_mut().find(|it| endpoint(it.at) == place);
+        match there.map(|it| (it.waits.as_mut(), &mut it.asked_by)) {
+            Some((Some(collector), asked_by)) => {
+                collector.is_called_by(machine(number), Some(from.clone()));
+                asked_by.insert(number);
+            }
+            Some((None, _)) if leads => return true,
+            Some((None, _)) | None => {}
+        }
+        all[asker].waits.as_mut().expect("it waits").no_leader_at(&place);
+    }
+    false
+}
+
+/// Has one that waits call another one that does for its share, where both may give theirs. Which of the two have a quorum then.
+fn exchange(all: &mut [Asking], caller: usize, called: usize) -> Vec<usize> {
+    let (one, other) = (all[caller].number, all[called].number);
+    let (from, place) = (endpoint(all[caller].at), endpoint(all[called].at));
+    let (Some(asks), Some(answers)) = (&all[caller].waits, &all[called].waits) else { return Vec::new() };
+    let gives = |of: &ShareCollector, to, at: &Endpoint| of.contribution(machine(to), 4, vec![at.clone()]);
+    let given = gives(asks, other, &from).and_then(|given| Ok((given, gives(answers, one, &place)?)));
+    let Ok((given, answer)) = given else { return Vec::new() };
+    if !asks.endpoints(machine(other)).contains(&place) {
+        return Vec::new();
+    }
+    let mut take = |taker: usize, giver, source, given| {
+        let collector = all[taker].waits.as_mut().expect("it waits");
+        collector.take(machine(giver), Some(source), given).expect("a voter").map(|_half| taker)
+    };
+    [take(called, one, from, given), take(caller, other, place, answer)].into_iter().flatten().collect()
+}
+
+proptest! {
+    /// Each voter knows the places of some others, and not of all; two may open each other before a third asked anybody. That
+    /// one is not left behind if those that lead have ever asked it. Proves: K6 M6
+    #[test]
+    fn whoever_was_asked_by_one_that_leads_opens(
+        holders in 3_u8..=7,
+        moved in prop::collection::vec(any::<bool>(), 7),
+        knows in prop::collection::vec(any::<[bool; 8]>(), 8),
+        steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 0..60),
+    ) {
+        let epochs = [epoch(4, 1..=holders)];
+        let at = |it: u8| if moved[usize::from(it) - 1] { 100 + it } else { it };
+        let mut all: Vec<Asking> = (1..=holders).map(|number| {
+            let listed = |it: u8| if knows[usize::from(number)][usize::from(it)] { at(it) } else { it };
+            let coordinator = |it| Coordinator { machine: machine(it), endpoints: vec![endpoint(listed(it)).as_str().to_owned()] };
+            let directory = Directory { cluster: CLUSTER, version: 1, coordinators: (1..=holders).map(coordinator).collect() };
+            let holder = ShareHolder::new(machine(number), directory, epochs.iter().map(|epoch| held(number, epoch)).collect());
+            Asking { number, at: at(number), waits: ShareCollector::begin(holder), asked_by: BTreeSet::new() }
+        }).collect();
+        let count = all.len();
+        let ends = (0..2 * count).flat_map(|_| (0..count).map(|asker| (true, asker * count)));
+        let steps = steps.into_iter().map(|(asks, pair)| (asks, pair.index(count * count)));
+        for (asks, pair) in steps.chain(ends) {
+            let (one, other) = (pair / count, pair % count);
+            let leads = all.iter().filter(|it| it.waits.is_none()).count() >= epochs[0].threshold();
+            let opened = match asks {
+                true if all[one].waits.is_some() && asks_for_its_key(&mut all, one, leads) => vec![one],
+                true => Vec::new(),
+                false if one == other => Vec::new(),
+                false => exchange(&mut all, one, other),
+            };
+            opened.into_iter().for_each(|it| all[it].waits = None);
+        }
+        let leads: BTreeSet<u8> = all.iter().filter(|it| it.waits.is_none()).map(|it| it.number).collect();
+        if leads.len() >= epochs[0].threshold() {
+            for left in all.iter().filter(|it| it.waits.is_some()) {
+                prop_assert!(left.asked_by.is_disjoint(&leads), "{} waits, whom {:?} have asked", left.number, left.asked_by);
             }
         }
     }

@@ -1,17 +1,20 @@
 //! Calls to a running machine: who is let in by the owners of now, what a stranger's request may cost, what is written
 //! down.
 
+use std::future::ready;
 use std::pin::Pin;
 use std::task::{self, Poll};
 
 use api::LogQuery;
 use http_body_util::Full;
 use pki::PrivateKey;
+use tokio::sync::mpsc;
 
 use super::super::world::{Machine, origin};
 use super::*;
 use crate::machine::power::PowerRequest;
 use crate::runtime::log;
+use crate::shown::board::Board;
 
 /// gRPC: not compressed, no bytes.
 const EMPTY: &[u8] = &[0; 5];
@@ -119,6 +122,56 @@ async fn a_machines_key_may_ask_to_be_let_in_and_nothing_else() {
     for method in ["IssueTicket", "RevokeTicket"] {
         assert_eq!(call(&machine, owner(), method).await, Code::InvalidArgument, "{method}");
     }
+}
+
+/// Methods of a machine that tell who called early.
+#[derive(Debug)]
+struct Early(Facts, mpsc::UnboundedSender<(MachineId, IpAddr)>);
+
+impl Methods for Early {
+    fn facts(&self) -> &Facts {
+        &self.0
+    }
+
+    fn knows(&self, _: &MachineId) -> bool {
+        false
+    }
+
+    fn owner_called(&self) {}
+
+    fn called_early(&self, machine: MachineId, source: IpAddr) {
+        self.1.send((machine, source)).expect("the test listens");
+    }
+
+    fn call(&self, _: Request<Body>) -> BoxFuture<Response<Body>, Infallible> {
+        Box::pin(ready(Ok(Response::new(Body::empty()))))
+    }
+}
+
+/// Voters find one another by it. Proves: K6 M6
+#[tokio::test]
+async fn a_machine_that_asks_a_waiting_one_is_refused_and_noticed() {
+    let mut machine = Machine::running();
+    let (facts, power_on) = Facts::new(machine.facts.boot().clone());
+    let (early, mut noticed) = mpsc::unbounded_channel();
+    let board = Board::new(facts.clone()).0;
+    let opens = power_on.opens();
+    board.underway(&opens, "");
+    machine.guarded = Guarded::new(Box::new(Early(facts, early)));
+    let key = PrivateKey::ed25519(&model::Secret::take(&mut [7; 32])).expect("a key");
+    let peer = "192.0.2.12:1012";
+    let shown = [pki::client_auth::nameless_certificate(&key).expect("a certificate")];
+    let asker = Origin { shown: shown.into(), ..origin(None, peer) };
+    for caller in [origin(None, peer), origin(Some(&machine.owner), peer)] {
+        assert_eq!(call(&machine, caller, "ReleaseKey").await, api::NOT_YET);
+    }
+    assert!(noticed.try_recv().is_err(), "neither is a machine");
+    assert_eq!(call(&machine, asker.clone(), "ReleaseKey").await, api::NOT_YET);
+    let id = keys::identity::machine_id(&key.public().as_ed25519().expect("it is one"));
+    assert_eq!(noticed.try_recv(), Ok((id, IpAddr::from([192, 0, 2, 12]))));
+    board.settled(&opens.runs(), "");
+    assert_eq!(call(&machine, asker, "ReleaseKey").await, Code::Ok);
+    assert!(noticed.try_recv().is_err(), "it is answered");
 }
 
 /// Proves: Q1

@@ -2,6 +2,7 @@
 //! they run (`access`); what stays open is `streams`, what translates is `convert`.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 #[cfg(feature = "faults")]
@@ -68,6 +69,10 @@ impl Methods for PublicMethods {
 
     fn owner_called(&self) {
         self.context.entrance.owner_called();
+    }
+
+    fn called_early(&self, machine: MachineId, source: IpAddr) {
+        self.context.entrance.ways.exchange.is_called_by(machine, source);
     }
 
     fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
