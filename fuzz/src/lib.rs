@@ -207,6 +207,11 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "any program of the same user can ask a cluster's network",
     },
     FuzzTarget {
+        name: "nft_text",
+        run: nft_text,
+        because: "kube-proxy writes into it what anybody chooses who may make a Service",
+    },
+    FuzzTarget {
         name: "socks",
         run: socks,
         because: "any program of the same host can ask the proxy into a virtual network",
@@ -523,6 +528,22 @@ pub fn dhcp_message(bytes: &[u8]) -> ParseVerdict {
 /// An Ethernet frame that may hold one.
 pub fn dhcp_frame(bytes: &[u8]) -> ParseVerdict {
     outcome(&dhcp::frame::parse(bytes))
+}
+
+/// A text for nf_tables: lengths of the messages that it becomes add up.
+pub fn nft_text(bytes: &[u8]) -> ParseVerdict {
+    let Ok(text) = str::from_utf8(bytes) else { return ParseVerdict::Refused };
+    let batch = nft::Transaction::parse(text).and_then(|read| read.batch(&nft::KernelSets::new()));
+    if let Ok(batch) = &batch {
+        let bytes = batch.bytes();
+        let mut rest = bytes.as_slice();
+        while let Some((length, _)) = rest.split_first_chunk() {
+            let length = usize::try_from(u32::from_ne_bytes(*length)).expect("it is short");
+            rest = &rest[length..];
+        }
+        assert!(rest.is_empty(), "{} bytes are of no message", rest.len());
+    }
+    outcome(&batch)
 }
 
 /// A stream of Ethernet frames, in one piece and byte by byte: both must be taken for the same.

@@ -47,6 +47,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("door", Kind::Pure),
     ("member", Kind::Pure),
     ("mesh", Kind::Pure),
+    ("nft", Kind::Pure),
     ("enrol", Kind::Pure),
     ("formats", Kind::Pure),
     ("keys", Kind::Pure),
