@@ -153,9 +153,29 @@ mod tests {
         assert_eq!(announcing.next(now), None, "an address that is gone may come back");
         announcing.epoch(Some(3));
         assert_eq!(announcing.next(now).map(|said| said.epoch), Some(Some(3)));
+        announcing.heard();
+        announcing.endpoints(at(2));
         announcing.leaves();
+        assert_eq!(announcing.next(now), None, "nobody listens any more");
         announcing.attends();
         assert!(announcing.next(now).is_some(), "another coordinator has heard nothing");
+    }
+
+    /// Proves: M6
+    #[test]
+    fn an_announcement_that_is_put_off_is_due_at_its_time() {
+        let now = testkit::origin();
+        let mut announcing = Announcing::new(Announcement { endpoints: at(1), epoch: None });
+        announcing.attends();
+        assert_eq!(announcing.due(), None);
+        announcing.put_off(now);
+        assert!(announcing.next(now).is_some(), "only what is under way is put off");
+        announcing.put_off(now);
+        let again = now + door::AGAIN;
+        assert_eq!(announcing.due(), Some(again));
+        assert_eq!([now, again - Duration::from_millis(1)].map(|now| announcing.next(now)), [None, None]);
+        assert!(announcing.next(again).is_some());
+        assert_eq!(announcing.due(), None);
     }
 
     /// Proves: M6

@@ -130,3 +130,49 @@ impl Belief {
 pub(crate) fn is_confirmed(voices: &BTreeSet<MachineId>, electorate: &BTreeSet<MachineId>) -> bool {
     !electorate.is_empty() && voices.intersection(electorate).count() >= VOICES.min(electorate.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use model::ClusterRole;
+
+    use super::*;
+    use crate::fixture::{desired, id, ids, version};
+
+    fn belief() -> Belief {
+        Belief::new(desired(5, ClusterRole::Node, &[2, 3]), version(5))
+    }
+
+    /// Proves: K6
+    #[test]
+    fn two_doubts_have_everything_told_anew_and_one_has_not() {
+        let mut belief = belief();
+        assert_eq!(belief.asks_with(), version(5));
+        belief.doubt(id(2), &ids(&[2, 3]));
+        assert_eq!(belief.asks_with(), version(5), "one coordinator alone");
+        belief.doubt(id(3), &ids(&[2, 3]));
+        assert_eq!(belief.asks_with(), None);
+        assert_eq!(belief.judge(id(2), version(1), &ids(&[2, 3])), Ok(()), "whatever its version");
+    }
+
+    /// A word that goes with the belief ends the doubts of before. Proves: K6
+    #[test]
+    fn doubts_end_with_a_word_that_is_taken() {
+        let mut belief = belief();
+        belief.doubt(id(2), &ids(&[2, 3]));
+        assert!(!belief.take_peers(version(5).expect("a version")), "the same as before");
+        belief.doubt(id(3), &ids(&[2, 3]));
+        assert_eq!(belief.asks_with(), version(5), "the two did not doubt one belief");
+        belief.doubt(id(2), &ids(&[2, 3]));
+        belief.take(desired(6, ClusterRole::Node, &[2, 3]));
+        assert_eq!(belief.judge(id(2), version(1), &ids(&[2, 3])), Err(Disbelief::Behind));
+    }
+
+    /// Proves: K6
+    #[test]
+    fn who_is_no_coordinator_ends_no_belief() {
+        let mut belief = belief();
+        belief.doubt(id(2), &ids(&[]));
+        belief.doubt(id(9), &ids(&[3]));
+        assert_eq!(belief.asks_with(), version(5));
+    }
+}

@@ -412,9 +412,12 @@ mod tests {
         );
         renewal.hear(signed(&directory(5, 2, 1)), BY).expect("ours");
         let write = renewal.take(now).expect("fits").expect("another coordinator");
-        assert_eq!(write.slot(), 1);
+        assert_eq!((write.slot(), write.version()), (1, 5));
         assert_eq!(Slot::read(File::Directory, write.bytes()).expect("reads").generation, 9);
+        let held = |renewal: &Renewal| renewal.held().map(|held| held.version);
+        assert_eq!(held(&renewal), Some(3), "until it is durable");
         renewal.written(write, now);
+        assert_eq!(held(&renewal), Some(5));
         renewal.hear(signed(&directory(6, 2, 1)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "it says nothing else");
         for (version, host) in [(7, 2), (8, 1), (9, 2), (10, 1), (11, 2)] {
@@ -440,6 +443,20 @@ mod tests {
             Zeroizing::new(directory::emit(1, &signed(&directory(3, machines, 1)), Notes::default()).expect("fits"));
         let renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
         (slots, renewal)
+    }
+
+    /// Below the minimum the owner's word stands beside the directory; from there on nothing has to. Proves: D11
+    #[test]
+    fn only_a_directory_below_the_minimum_is_lowered_to() {
+        let (slots, renewal) = member(2);
+        let lowered = |version| {
+            let write = renewal.by_owner(&signed(&directory(version, 2, 2))).expect("ours");
+            let mut slots = slots.clone();
+            slots.0[write.slot()] = Zeroizing::new(write.bytes().to_vec());
+            let minimum = sealed(MINIMUM);
+            (version < MINIMUM, minimum.beside(slots.bytes()) < MINIMUM)
+        };
+        assert_eq!([MINIMUM - 1, MINIMUM, MINIMUM + 1].map(lowered), [(true, true), (false, false), (false, false)]);
     }
 
     /// Proves: D11

@@ -100,6 +100,7 @@ fn a_share_follows_its_keys_and_a_cut_leaves_one_that_opens() {
     assert_eq!(gives(&slots), [(3, [one, two, None]), (3, [one, None, None])], "cut here, the newer one counts");
     erase(&mut slots, 3);
     assert_eq!(gives(&slots), [(3, [one, two, None])]);
+    assert_eq!([1, 2, 3].map(|it| open_shares(&slots, disk, &key).0[0].carries(it)), [true, true, false]);
     assert!(!hold(&mut slots, &alone, Generations::Rotating(1)), "it lies there");
     assert!(hold(&mut slots, &alone, Generations::One(2)));
     erase(&mut slots, 3);
