@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 
 use crate::attribute::{AttributeError, Attributes};
+use crate::command::{
+    self, Absence, Action, Addition, BaseChain, Command, DataText, DataType, ElementText, Exclusiveness, Flushed,
+    Placement, Removal, RuleText, SetText,
+};
 use crate::datatype::{Concatenation, Datatype, VERDICTS, ValueError};
 use crate::expression::{SetName, listed, value};
-use crate::grammar::{
-    Absence, Action, Addition, BaseChain, Command, DataText, DataType, ElementText, Exclusiveness, Flushed,
-    GrammarError, Placement, Removal, RuleText, SetText, command,
-};
+use crate::grammar::GrammarError;
 use crate::message::{self, Family, MessageKind};
 use crate::rule::{Anonymous, Listed, SetUse, Statement, address_of, expressions};
 
@@ -138,7 +139,7 @@ impl Transaction {
     pub fn parse(text: &str) -> Result<Self, BatchError> {
         let mut commands = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {
-            let command = command(text).map_err(|why| BatchError::Grammar { line, why })?;
+            let command = command::read(text).map_err(|why| BatchError::Grammar { line, why })?;
             commands.extend(command.map(|command| (line, command)));
         }
         Ok(Self(commands))

@@ -14,6 +14,7 @@
 
 mod attribute;
 mod batch;
+mod command;
 mod datatype;
 mod expression;
 mod grammar;
