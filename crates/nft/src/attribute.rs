@@ -1,6 +1,6 @@
 //! Netlink attributes as nf_tables has them: numbers in network byte order, names with a zero behind them (`netlink(7)`).
 
-use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NlaBuffer, NlasIterator};
 
 /// Most bytes of an attribute with its header: its length is a number of 16 bits.
 const MOST_BYTES: usize = u16::MAX as usize;
@@ -56,6 +56,30 @@ impl Attributes {
     }
 }
 
+/// Value of the first attribute of a kind, among those that `bytes` begin with.
+pub(crate) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    all(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
+}
+
+/// Attributes with their kinds, up to the first that is cut off.
+pub(crate) fn all(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    NlasIterator::new(bytes).map_while(Result::ok).map(|attribute: NlaBuffer<&[u8]>| {
+        let (kind, length) = (attribute.kind(), attribute.value_length());
+        (kind, &attribute.into_inner()[4..4 + length])
+    })
+}
+
+/// Number of four or eight bytes, in network byte order.
+pub(crate) fn number(value: &[u8]) -> Option<u64> {
+    (value.len() <= 8).then(|| value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+/// Name with a zero behind it.
+pub(crate) fn name(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +90,21 @@ mod tests {
         let bytes = Attributes::default().nested(3, &inner).finish().expect("they are short");
         let expected = [20, 0, 3, 0x80, 7, 0, 1, 0, b'a', b'b', 0, 0, 8, 0, 2, 0, 1, 2, 3, 4];
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn attributes_are_read_as_they_were_written() {
+        let inner = Attributes::default().name(1, "ab").number(2, 7);
+        let bytes = Attributes::default().nested(3, &inner).long(4, 9).finish().expect("they are short");
+        let nested = find(&bytes, 3).expect("it is there");
+        assert_eq!((find(nested, 1).map(name), find(nested, 2).and_then(number)), (Some(String::from("ab")), Some(7)));
+        assert_eq!((find(&bytes, 4).and_then(number), find(&bytes, 5)), (Some(9), None));
+        assert_eq!(
+            all(&bytes[..bytes.len() - 1]).map(|(kind, _)| kind).collect::<Vec<_>>(),
+            [3],
+            "the last is cut off"
+        );
+        assert_eq!((number(&[0; 9]), name(b"x")), (None, String::from("x")));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use serde_json::Value;
 
-use crate::attribute::{AttributeError, Attributes};
+use crate::attribute::{AttributeError, Attributes, find, number};
 use crate::command::{
     self, Absence, Action, Addition, BaseChain, Command, DataText, DataType, ElementText, Exclusiveness, Flushed,
     Placement, Removal, RuleText, SetText,
@@ -12,7 +13,7 @@ use crate::command::{
 use crate::datatype::{Concatenation, Datatype, VERDICTS, ValueError};
 use crate::expression::{SetName, listed, value};
 use crate::grammar::GrammarError;
-use crate::message::{self, Family, MessageKind};
+use crate::message::{self, Answers, Family, MessageKind};
 use crate::rule::{Anonymous, Listed, SetUse, Statement, address_of, expressions};
 
 /// Flags of a set (`NFT_SET_*`).
@@ -38,6 +39,17 @@ pub struct SetKey {
     pub name: String,
 }
 
+impl SetKey {
+    /// Question to the kernel for the set's types.
+    ///
+    /// # Errors
+    /// [`AttributeError`] for names that no set can have.
+    pub fn question(&self) -> Result<Vec<u8>, AttributeError> {
+        let body = Attributes::default().name(1, &self.table).name(2, &self.name).finish()?;
+        Ok(message::question(MessageKind::GetSet, NLM_F_ACK, self.family, &body))
+    }
+}
+
 /// Types of a set's keys and data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetTypes {
@@ -46,10 +58,43 @@ pub struct SetTypes {
 }
 
 impl SetTypes {
-    /// Types of a set by the numbers that the kernel tells of it (`NFTA_SET_KEY_TYPE`, `NFTA_SET_DATA_TYPE`, `NFTA_SET_FLAGS`); none
-    /// where it is of types that are not known here, or of ranges.
+    /// Types of a set by what the kernel answers when it is asked for one; none where it is of types that are not known here, or of
+    /// ranges.
     #[must_use]
-    pub fn of_numbers(key: u32, data: Option<u32>, flags: u32) -> Option<Self> {
+    pub fn of_answers(answers: &Answers) -> Option<Self> {
+        Self::of_answer(answers.bodies.first()?)
+    }
+
+    /// The same of one answer (`NFTA_SET_*`).
+    pub(crate) fn of_answer(body: &[u8]) -> Option<Self> {
+        let told = |kind| find(body, kind).and_then(number).and_then(|number| u32::try_from(number).ok());
+        Self::of_numbers(told(4)?, told(6), told(3).unwrap_or_default())
+    }
+
+    /// Whether an answer is about a map.
+    pub(crate) fn is_map(body: &[u8]) -> bool {
+        find(body, 3).and_then(number).is_some_and(|flags| flags & u64::from(MAP) != 0)
+    }
+
+    /// Key as it is shown.
+    pub(crate) fn key(&self, value: &[u8]) -> Option<Value> {
+        self.key.shown(value)
+    }
+
+    /// Whether elements have data.
+    pub(crate) const fn has_data(&self) -> bool {
+        self.data.is_some()
+    }
+
+    /// Data as they are shown, where they are no verdict.
+    pub(crate) fn data(&self, value: &[u8]) -> Option<Value> {
+        match self.data.as_ref()? {
+            DataType::Value(types) => types.shown(value),
+            DataType::Verdict => None,
+        }
+    }
+
+    fn of_numbers(key: u32, data: Option<u32>, flags: u32) -> Option<Self> {
         let data = match data.filter(|_| flags & MAP != 0) {
             Some(VERDICTS) => Some(DataType::Verdict),
             Some(number) => Some(DataType::Value(Concatenation::from_number(number)?)),

@@ -3,6 +3,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use serde_json::{Value, json};
+
+use crate::attribute;
 use crate::word::number;
 
 /// Type of a value.
@@ -116,6 +119,25 @@ impl Datatype {
         read.ok_or_else(|| ValueError { text: text.to_owned(), of: self.row().0 })
     }
 
+    /// Value as `nft --json` shows it; none where there are too few bytes.
+    pub(crate) fn shown(self, value: &[u8]) -> Option<Value> {
+        let value = value.get(..self.bytes())?;
+        let named = |names: &[(&str, u8)]| {
+            let name = names.iter().find(|(_, number)| *number == value[0]).map(|(name, _)| *name);
+            name.map_or_else(|| Value::from(value[0]), Value::from)
+        };
+        Some(match self {
+            Self::Integer | Self::Mark => u32::from_ne_bytes(value.try_into().ok()?).into(),
+            Self::Ipv4 => Ipv4Addr::from_octets(value.try_into().ok()?).to_string().into(),
+            Self::Ipv6 => Ipv6Addr::from_octets(value.try_into().ok()?).to_string().into(),
+            Self::Port => u16::from_be_bytes(value.try_into().ok()?).into(),
+            Self::Link => attribute::name(value).into(),
+            Self::Protocol => named(PROTOCOLS),
+            Self::Family => named(FAMILIES),
+            Self::IcmpType => named(ICMP_TYPES),
+        })
+    }
+
     /// Reads an address or a prefix of addresses: the first and the last, as numbers. Types that are no addresses have no prefixes.
     ///
     /// # Errors
@@ -218,6 +240,19 @@ impl Concatenation {
             value.extend(padded(&part, length));
         }
         Ok(value)
+    }
+}
+
+impl Concatenation {
+    /// Value as `nft --json` shows it; none where there are too few bytes.
+    pub(crate) fn shown(&self, value: &[u8]) -> Option<Value> {
+        let mut place = 0;
+        let mut parts = Vec::new();
+        for part in &self.0 {
+            parts.push(part.shown(value.get(place..)?)?);
+            place += part.bytes().next_multiple_of(4);
+        }
+        Some(if self.is_joined() { json!({ "concat": parts }) } else { parts.remove(0) })
     }
 }
 

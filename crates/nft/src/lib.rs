@@ -6,6 +6,7 @@
 //!   text ─► Transaction::parse ─► commands ─► Transaction::batch ─► messages, all of them or none
 //!                                    │             ▲
 //!                                    └ kernel_sets ┴ types of sets that the text names and does not declare
+//!   words ─► ListingQuery::parse ─► questions ─► answers ─► ListingQuery::json
 //! ```
 //!
 //! # Invariants
@@ -18,6 +19,7 @@ mod command;
 mod datatype;
 mod expression;
 mod grammar;
+mod listing;
 mod message;
 mod rule;
 mod word;
@@ -26,5 +28,6 @@ pub use attribute::AttributeError;
 pub use batch::{Batch, BatchError, KernelRefusal, KernelSets, SetError, SetKey, SetTypes, Transaction};
 pub use datatype::ValueError;
 pub use grammar::GrammarError;
-pub use message::Family;
+pub use listing::{ListingError, ListingQuery};
+pub use message::{Answers, AnswersProgress, Family};
 pub use word::WordError;

@@ -1,6 +1,8 @@
 //! Messages of nf_tables within nfnetlink (`include/uapi/linux/netfilter/nfnetlink.h`), and the kernel's answers to them.
 
-use netlink_packet_core::{Emitable as _, ErrorBuffer, NLM_F_REQUEST, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader};
+use netlink_packet_core::{
+    Emitable as _, ErrorBuffer, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader,
+};
 
 /// Subsystem of nfnetlink.
 const NF_TABLES: u16 = 10;
@@ -11,6 +13,7 @@ const END: u16 = 17;
 const UNSPECIFIED: u8 = 0;
 /// Bytes of a netlink header, and of nfnetlink's behind it: family, version, resource in network byte order.
 const HEADER: usize = 16;
+const FAMILY_HEADER: usize = 4;
 
 /// Family of a table (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,14 +45,19 @@ impl Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageKind {
     NewTable = 0,
+    GetTable = 1,
     DeleteTable = 2,
     NewChain = 3,
+    GetChain = 4,
     DeleteChain = 5,
     NewRule = 6,
+    GetRule = 7,
     DeleteRule = 8,
     NewSet = 9,
+    GetSet = 10,
     DeleteSet = 11,
     NewElements = 12,
+    GetElements = 13,
     DeleteElements = 14,
     DestroyTable = 26,
     DestroyChain = 27,
@@ -91,6 +99,55 @@ fn push(out: &mut Vec<u8>, kind: u16, (flags, sequence): (u16, u32), (family, re
     out.extend(body);
 }
 
+/// Message that asks for one thing (`NLM_F_ACK`), or for all of a kind (`NLM_F_DUMP`).
+pub(crate) fn question(of: MessageKind, flags: u16, family: Family, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message(&mut bytes, of, (flags, 1), family, body);
+    bytes
+}
+
+/// Answers of the kernel to one question, as far as they have come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answers {
+    /// Attributes of each message.
+    pub(crate) bodies: Vec<Vec<u8>>,
+}
+
+/// Progress of the answers to a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnswersProgress {
+    /// More is to come.
+    More,
+    /// All is there.
+    Done,
+    /// Something was changed meanwhile: the question is to be asked again.
+    Again,
+    /// The kernel refused (`errno(3)`).
+    Refused(i32),
+}
+
+impl Answers {
+    /// Takes what the kernel sent at once.
+    pub fn take(&mut self, mut sent: &[u8]) -> AnswersProgress {
+        while let Ok(answer) = NetlinkBuffer::new_checked(sent) {
+            if answer.flags() & NLM_F_DUMP_INTR != 0 {
+                self.bodies.clear();
+                return AnswersProgress::Again;
+            }
+            match answer.message_type() {
+                NLMSG_DONE => return AnswersProgress::Done,
+                NLMSG_ERROR => {
+                    let code = ErrorBuffer::new_checked(answer.payload()).ok().and_then(|error| error.code());
+                    return code.map_or(AnswersProgress::Done, |code| AnswersProgress::Refused(-code.get()));
+                }
+                _of_nf_tables => self.bodies.push(answer.payload().get(FAMILY_HEADER..).unwrap_or_default().to_vec()),
+            }
+            sent = sent.get((answer.length() as usize).next_multiple_of(4)..).unwrap_or_default();
+        }
+        AnswersProgress::More
+    }
+}
+
 /// Errors among answers of the kernel: the sequence number of the message that each is about, and the error's number.
 pub(crate) fn errors(mut answers: &[u8]) -> Vec<(u32, i32)> {
     let mut errors = Vec::new();
@@ -120,6 +177,25 @@ mod tests {
         out.clear();
         begin(&mut out);
         assert_eq!(out, [20, 0, 0, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10]);
+    }
+
+    #[test]
+    fn answers_end_with_their_last_and_begin_anew_after_a_change() {
+        let sent = |kind: u8, flags: u8, code: i32| {
+            let mut bytes = vec![20, 0, 0, 0, kind, if kind > 3 { 10 } else { 0 }, flags, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+            bytes.extend(code.to_ne_bytes());
+            bytes[0] = if kind == 2 { 36 } else { 20 };
+            bytes.resize(bytes[0].into(), 0);
+            bytes
+        };
+        let (table, done, refused) = (sent(4, 2, 0), sent(3, 2, 0), sent(2, 0, -2));
+        let mut answers = Answers::default();
+        assert_eq!(answers.take(&[table.clone(), table.clone()].concat()), AnswersProgress::More);
+        assert_eq!((answers.take(&done), answers.bodies.len()), (AnswersProgress::Done, 2));
+        assert_eq!(answers.take(&refused), AnswersProgress::Refused(2));
+        assert_eq!(answers.take(&sent(2, 0, 0)), AnswersProgress::Done, "an acknowledgement");
+        assert_eq!((answers.take(&sent(4, 16, 0)), answers.bodies.len()), (AnswersProgress::Again, 0));
+        assert_eq!(answers.take(&table[..9]), AnswersProgress::More, "half a header");
     }
 
     #[test]
