@@ -73,8 +73,11 @@ pub(super) async fn answer(
     directories: &Directories,
     waits: Option<&Waits>,
 ) -> Option<Answer> {
-    let (authority, coordinators) = known(member, board)?;
-    let (_as_listed, listed) = watch::channel(coordinators);
+    let (authority, listed) = known(member, board)?;
+    if listed.is_empty() && waits.is_none() {
+        return None; // nobody will be heard of
+    }
+    let (_as_listed, listed) = watch::channel(listed);
     let coordinators = waits.map_or(listed, Waits::asks);
     let identity = member.identity();
     let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
@@ -104,7 +107,7 @@ fn known(member: LockedMember<'_>, board: &Board) -> Option<(PublicKey, Vec<Endp
         .coordinators(&authority.spki())
         .inspect_err(|error| board.error(&format!("nobody is asked for the key: {}", Chain(error))))
         .ok()?;
-    (!coordinators.is_empty()).then_some((authority, coordinators))
+    Some((authority, coordinators))
 }
 
 /// Answer of one coordinator that gave the key's half.
