@@ -10,13 +10,15 @@
 //! were started here, or are proven to have been: by pid and start time, or by the name of the run's sockets.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::console::{Console, Line, Mark, Silent};
@@ -447,7 +449,13 @@ impl Vm {
         // It is a child or was found by identity: the only failure is that it has ended.
         let _killed = self.process.kill();
         if let Some(Children { mut qemu, swtpm }) = self.children.take() {
-            let _reaped = qemu.wait();
+            if let Some(signal) = qemu.wait().ok().and_then(crash) {
+                // Without this line the end of the machine stays unexplained, as it was.
+                let _told = File::options()
+                    .append(true)
+                    .open(self.dir.join(OUTPUT))
+                    .and_then(|mut output| writeln!(output, "{CRASHED} {signal}"));
+            }
             if let Some(swtpm) = swtpm {
                 swtpm.finish(Deadline::after(HOST));
             }
@@ -478,11 +486,29 @@ impl Drop for Vm {
     }
 }
 
+/// Output of QEMU, in a machine's directory.
+const OUTPUT: &str = "qemu.log";
+/// Line behind the output of a QEMU that crashed, up to the signal's number.
+const CRASHED: &str = "QEMU crashed: signal";
+
+/// Whether QEMU itself crashed when the machine with its files in `dir` ran last, as its launcher saw it: in QEMU's words, if so.
+#[must_use]
+pub fn crash_of(dir: &Path) -> Option<String> {
+    let output = fs::read_to_string(dir.join(OUTPUT)).ok()?;
+    output.lines().last().filter(|line| line.starts_with(CRASHED)).map(str::to_owned)
+}
+
+/// Signal by which a program crashed, if it did: one that the processor raised, or the program itself, and nobody sent.
+fn crash(status: ExitStatus) -> Option<i32> {
+    const CRASHES: [Signal; 5] = [Signal::SEGV, Signal::ABORT, Signal::BUS, Signal::ILL, Signal::FPE];
+    status.signal().filter(|signal| CRASHES.iter().any(|crash| crash.as_raw() == *signal))
+}
+
 /// Explains a failure of the monitor: where it is that QEMU ended, QEMU's own words say why.
 fn explain(error: QmpError, process: &Process, dir: &Path) -> RunError {
     // Its connection closes a moment before the process is gone.
     if matches!(error, QmpError::Closed | QmpError::Io(_)) && process.wait(Deadline::after(HOST)) {
-        RunError::Start { output: last_words::of_program(&dir.join("qemu.log")), why: WaitFailure::Exited }
+        RunError::Start { output: last_words::of_program(&dir.join(OUTPUT)), why: WaitFailure::Exited }
     } else {
         RunError::Monitor(error)
     }

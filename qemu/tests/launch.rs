@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use qemu::machine::{Boot, Clock, EmulatedTpm, Firmware, Kernel, Machine, OnReset, Watchdog};
 use qemu::process::{Process, ProcessIdentity, WaitFailure};
-use qemu::run::{RunError, Tie};
+use qemu::run::{RunError, Tie, crash_of};
 use qemu::{Deadline, Vm};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -102,6 +102,27 @@ fn a_machine_ends_when_its_tpm_does_and_nothing_is_written_then() {
     assert_eq!(programs_of(&dir), [""; 0]);
     assert!(!Vm::runs(&dir).unwrap());
     fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A QEMU that is ended by its launcher, or by a person, has not crashed.
+#[test]
+fn a_crash_of_qemu_is_told_by_its_launcher() {
+    let root = tempfile::tempdir().unwrap();
+    let crash = |signal: Option<Signal>| {
+        let dir = root.path().join(format!("{signal:?}"));
+        let vm = Vm::launch(&firmware_only(root.path()), &dir, Tie::Launcher).unwrap();
+        let record: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("run.json")).unwrap()).unwrap();
+        let identity: ProcessIdentity = serde_json::from_value(record["qemu"].clone()).unwrap();
+        let qemu = Process::find(identity).unwrap().unwrap();
+        if let Some(signal) = signal {
+            kill_process(Pid::from_raw(identity.pid).unwrap(), signal).unwrap();
+            assert!(qemu.wait(Deadline::after(Duration::from_secs(60))));
+        }
+        drop(vm);
+        crash_of(&dir)
+    };
+    assert_eq!(crash(Some(Signal::SEGV)).as_deref(), Some("QEMU crashed: signal 11"));
+    assert_eq!([crash(None), crash(Some(Signal::TERM)), crash(Some(Signal::KILL))], [None, None, None]);
 }
 
 /// As they lie there when a launcher is killed before its machine runs: with a TPM, and with QEMU beside it.

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::launching::{self, Launching};
 use super::record::{self, Record};
 use super::timeline::Timeline;
-use super::{Children, HOST, MachineFilesError, RunError, Tie, Vm, explain, forwards, prepare, running};
+use super::{Children, HOST, MachineFilesError, OUTPUT, RunError, Tie, Vm, explain, forwards, prepare, running};
 use crate::console::Console;
 use crate::deadline::Deadline;
 use crate::host::{FAKETIME, Host};
@@ -102,7 +102,7 @@ impl Paused {
                 other => Some(other),
             }
         });
-        let output = || last_words::of_program(&dir.join("qemu.log"));
+        let output = || last_words::of_program(&dir.join(OUTPUT));
         let monitor = monitor.map_err(|why| RunError::Start { output: output(), why })?;
         let mut qmp = monitor.map_err(explained)?;
         if let Some(memory) = memory {
@@ -169,7 +169,7 @@ impl Started {
     fn start_qemu(&mut self, argv: &[String], clock: Clock, dir: &Path, tie: Tie) -> Result<Process, RunError> {
         let at = MachineFilesError::at;
         fs::write(dir.join("argv"), argv.join("\n") + "\n").map_err(at(dir))?;
-        let log = File::create(dir.join("qemu.log")).map_err(at(dir))?;
+        let log = File::create(dir.join(OUTPUT)).map_err(at(dir))?;
         let mut command = Command::new("qemu-system-x86_64");
         command.args(argv).stdin(Stdio::null()).stdout(log.try_clone().map_err(at(dir))?).stderr(log);
         match clock {
