@@ -1,6 +1,6 @@
 //! Lives of one machine: promotions, demotions and recoveries with cuts anywhere, and coordinators that lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::Word;
@@ -8,7 +8,7 @@ use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use model::ClusterRole::{Coordinator, Node};
-use model::Level;
+use model::{Level, MachineId};
 use proptest::prelude::*;
 use sim::cast;
 
@@ -63,6 +63,44 @@ fn demotion_hides_stops_and_erases_in_order() {
     let erases = [EffectKind::EraseShares, EffectKind::EraseKeys, EffectKind::EraseEtcd, EffectKind::Face];
     assert_eq!(steps[3..], erases, "a node is shown once nothing is left");
     assert_eq!(end(&world), node_end());
+}
+
+/// A coordinator whose etcd has begun hears its own records first, and whoever has none listens to others at once. Proves: S14
+#[test]
+fn only_a_coordinator_that_has_begun_waits_for_its_own_records() {
+    let listens = |change: fn(&mut World)| {
+        let mut world = World::coordinator();
+        change(&mut world);
+        world.start();
+        world.queue.iter().any(|effect| matches!(effect, Effect::Attend { .. }))
+    };
+    assert!(!listens(|_| {}));
+    assert!(listens(|world| world.kept = node(10)));
+    assert!(listens(|world| world.keys = false));
+    assert!(listens(|world| world.begun = false));
+    assert!(listens(|world| world.note = Some(RecoveryNote::Ordered)), "others may lead");
+}
+
+/// Proves: S14, D11
+#[test]
+fn the_newer_of_desired_state_and_directory_says_who_is_asked() {
+    for (at, asked) in [(9, &[2, 3][..]), (10, &[2, 3]), (11, &[4])] {
+        let mut world = World::node();
+        world.start().settle();
+        let coordinators = vec![(id(4), member(4).1)];
+        world.handle(Event::Directory { at: version(at).expect("a version"), coordinators });
+        let mut seen = BTreeSet::new();
+        for round in 0..3 {
+            while let Some(by) = world.attended() {
+                if round > 0 {
+                    seen.insert(by);
+                }
+                world.handle(Event::Left { by, why: String::from("refuses"), may_lead: false }).settle();
+            }
+            world.pass(8);
+        }
+        assert_eq!(seen, ids(asked), "a directory of version {at} beside desired state of 10");
+    }
 }
 
 /// Proves: S14
@@ -325,21 +363,31 @@ fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
     }
 }
 
+/// Passes so many seconds, in which every coordinator that is asked refuses; some of them may lead.
+fn refused(world: &mut World, seconds: u32, may_lead: impl Fn(MachineId) -> bool) {
+    let mut left = seconds;
+    while left > 0 {
+        if let Some(by) = world.attended() {
+            let why = String::from("has not read the records yet");
+            world.handle(Event::Left { by, why, may_lead: may_lead(by) }).settle();
+        } else {
+            world.pass(1);
+            left -= 1;
+        }
+    }
+}
+
 /// Coordinators that have just begun cannot say yet whether they have a leader. Proves: K6
 #[test]
 fn a_note_waits_for_coordinators_that_cannot_say_yet() {
     let mut world = World::coordinator();
     world.note = Some(RecoveryNote::Ordered);
     world.start().settle();
-    for _ in 0..20 {
-        if let Some(by) = world.attended() {
-            let may_lead = by == id(2);
-            world.handle(Event::Left { by, why: String::from("has not read the records yet"), may_lead }).settle();
-        } else {
-            world.pass(1);
-        }
-    }
+    refused(&mut world, 60, |by| by == id(2));
     assert!(world.note.is_some() && world.units.is_none(), "{:?}", world.past());
+    let mut answers = world.clone();
+    refused(&mut answers, 60, |_| false);
+    assert!(answers.past().contains(&Effect::CommitRecovery), "all of them say that they do not lead");
     world.pass(120);
     assert!(world.past().contains(&Effect::CommitRecovery), "none of them answers any more");
 }
