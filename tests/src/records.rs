@@ -123,11 +123,9 @@ async fn pieces<P>(mut answer: Streaming<P>) -> Result<Vec<P>, Status> {
 
 /// All pieces as one list, which is as old as the oldest of them.
 fn whole<T, P: TryInto<ListPage<T>, Error = FieldError>>(pieces: Vec<P>) -> anyhow::Result<ListPage<T>> {
-    let mut all = ListPage { old_since: None, rows: Vec::new() };
+    let mut all = ListPage::empty();
     for piece in pieces {
-        let ListPage { old_since, rows } = piece.try_into()?;
-        all.old_since = all.old_since.into_iter().chain(old_since).min();
-        all.rows.extend(rows);
+        all.append(piece.try_into()?);
     }
     Ok(all)
 }

@@ -325,13 +325,11 @@ async fn whole<P, T>(method: &'static str, mut pieces: tonic::Streaming<P>) -> R
 where
     ListPage<T>: TryFrom<P, Error = api::FieldError>,
 {
-    let mut listed = ListPage { old_since: None, rows: Vec::new() };
+    let mut listed = ListPage::empty();
     loop {
         let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
         let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(listed) };
-        let ListPage { old_since, rows } = ListPage::try_from(piece).map_err(CallError::answer(method))?;
-        listed.old_since = listed.old_since.or(old_since);
-        listed.rows.extend(rows);
+        listed.append(ListPage::try_from(piece).map_err(CallError::answer(method))?);
     }
 }
 

@@ -24,6 +24,20 @@ pub struct ListPage<T> {
     pub rows: Vec<T>,
 }
 
+impl<T> ListPage<T> {
+    /// List before its first piece.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self { old_since: None, rows: Vec::new() }
+    }
+
+    /// Puts the next piece behind this list, which is as old as the oldest of its pieces.
+    pub fn append(&mut self, Self { old_since, rows }: Self) {
+        self.old_since = self.old_since.into_iter().chain(old_since).min();
+        self.rows.extend(rows);
+    }
+}
+
 /// A machine of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedMachine {
@@ -513,6 +527,16 @@ mod tests {
             awaits_approval: last_seen.is_none(),
             generations: Generations::One(1),
         }
+    }
+
+    #[test]
+    fn a_list_is_as_old_as_the_oldest_of_its_pieces() {
+        let piece = |old_since: Option<u64>, row| ListPage { old_since: old_since.map(UnixMillis), rows: vec![row] };
+        let mut list = ListPage::empty();
+        for (since, row) in [(None, 1), (Some(7), 2), (Some(5), 3), (None, 4), (Some(6), 5)] {
+            list.append(piece(since, row));
+        }
+        assert_eq!(list, ListPage { old_since: Some(UnixMillis(5)), rows: vec![1, 2, 3, 4, 5] });
     }
 
     fn ticket(revoked: Revocation, node_name: Option<&str>) -> ListedTicket {

@@ -108,11 +108,11 @@ async fn a_panicked_task_starts_again_and_a_critical_one_is_told() {
 async fn a_task_that_meets_damage_is_told_at_once() {
     let fails = |errno: rustix::io::Errno| {
         let run = Run::task(move || std::future::ready(Err::<(), _>(std::io::Error::from(errno))));
-        Services::start(&Children::default(), vec![Unit::task("office", Ends::Never, run)]).expect("a tree")
+        Services::start(&Children::default(), vec![Unit::task("damaged", Ends::Never, run)]).expect("a tree")
     };
     let mut damaged = fails(rustix::io::Errno::ILSEQ);
     let escalation = soon(damaged.escalated()).await;
-    assert!(matches!(&escalation, Escalation::Damage { service, .. } if service.as_str() == "office"), "{escalation}");
+    assert!(matches!(&escalation, Escalation::Damage { service, .. } if service.as_str() == "damaged"), "{escalation}");
     // A machine that was told keeps console and API up beside it, for as long as its owner likes.
     let mut full = fails(rustix::io::Errno::NOSPC);
     for tree in [&mut damaged, &mut full] {
