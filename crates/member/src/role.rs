@@ -445,3 +445,6 @@ fn other_members(desired: &Desired) -> Option<Vec<(NodeName, Ipv4Addr)>> {
     let own = desired.assignment.vpn_ip();
     Some(members.iter().filter(|(_, vpn_ip)| *vpn_ip != own).cloned().collect())
 }
+
+#[cfg(test)]
+mod tests;
