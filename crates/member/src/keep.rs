@@ -92,3 +92,99 @@ impl Keeping {
         [due(again, "a file is written again"), due(peers, "peers are written")].into_iter().flatten().min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::ClusterRole;
+
+    use super::*;
+    use crate::fixture::{desired, ids};
+
+    const AFTER: Duration = Duration::from_millis(1);
+
+    fn wanted(revision: u64) -> Box<Desired> {
+        Box::new(desired(revision, ClusterRole::Node, &[2, 3]))
+    }
+
+    /// Writes that are due while none, or one, is under way.
+    fn next(keeping: &mut Keeping, keeps: bool, keeps_peers: bool, now: Instant) -> Vec<Effect> {
+        let mut out = Vec::new();
+        keeping.next(keeps, keeps_peers, now, &mut out);
+        out
+    }
+
+    fn of_desired(revision: u64) -> Effect {
+        Effect::Keep(KeptFile::Desired(wanted(revision)))
+    }
+
+    /// Proves: S14
+    #[test]
+    fn the_electorate_is_kept_before_desired_state() {
+        let (mut keeping, now) = (Keeping::default(), testkit::origin());
+        assert_eq!(next(&mut keeping, false, false, now), []);
+        keeping.desired(Some(wanted(1)));
+        keeping.electorate(ids(&[2, 3]));
+        assert_eq!(next(&mut keeping, true, false, now), [], "one write at a time");
+        assert!(!keeping.is_unsure());
+        assert_eq!(next(&mut keeping, false, false, now), [Effect::Keep(KeptFile::Electorate(ids(&[2, 3])))]);
+        assert_eq!(next(&mut keeping, false, false, now), [of_desired(1)]);
+        assert!(keeping.is_unsure(), "until it has ended well");
+        keeping.kept();
+        assert!(!keeping.is_unsure());
+        assert_eq!((next(&mut keeping, false, false, now), keeping.due(false, false)), (vec![], None));
+    }
+
+    /// Proves: S14
+    #[test]
+    fn a_write_that_failed_is_made_again_unless_another_is_wanted() {
+        let now = testkit::origin();
+        let again = now + AGAIN;
+        for (file, newer) in [
+            (KeptFile::Desired(wanted(1)), of_desired(2)),
+            (KeptFile::Electorate(ids(&[2])), Effect::Keep(KeptFile::Electorate(ids(&[3])))),
+        ] {
+            let mut keeping = Keeping::default();
+            keeping.failed(&file, now);
+            let mut changed = keeping.clone();
+            assert_eq!(keeping.due(false, false).map(|(due, _)| due), Some(again));
+            assert_eq!(keeping.due(true, false), None, "its end is waited for");
+            assert_eq!(next(&mut keeping, false, false, again - AFTER), []);
+            assert_eq!(next(&mut keeping, false, false, again), [Effect::Keep(file.clone())]);
+            changed.desired(Some(wanted(2)));
+            changed.electorate(ids(&[3]));
+            changed.failed(&file, now);
+            let all = [next(&mut changed, false, false, again), next(&mut changed, false, false, again)].concat();
+            assert!(all.contains(&newer) && !all.contains(&Effect::Keep(file)), "{all:?}");
+        }
+    }
+
+    /// Proves: Q1
+    #[test]
+    fn peers_are_written_once_in_ten_seconds() {
+        let (mut keeping, now) = (Keeping::default(), testkit::origin());
+        let peers = [Effect::Keep(KeptFile::Peers)];
+        keeping.peers();
+        assert_eq!(keeping.due(false, false), None, "they are due at once");
+        assert_eq!(next(&mut keeping, false, true, now), [], "one write at a time");
+        assert_eq!(next(&mut keeping, true, false, now), peers);
+        assert_eq!(next(&mut keeping, false, false, now + BETWEEN), [], "nothing is new");
+        keeping.peers();
+        assert_eq!(keeping.due(false, false).map(|(due, _)| due), Some(now + BETWEEN));
+        assert_eq!(keeping.due(false, true), None);
+        assert_eq!(next(&mut keeping, false, false, now + BETWEEN - AFTER), []);
+        assert_eq!(next(&mut keeping, false, false, now + BETWEEN), peers);
+        keeping.failed(&KeptFile::Peers, now + BETWEEN);
+        assert_eq!(next(&mut keeping, false, false, now + 2 * BETWEEN), peers);
+    }
+
+    #[test]
+    fn the_earlier_of_two_deadlines_is_told() {
+        let (mut keeping, now) = (Keeping::default(), testkit::origin());
+        keeping.peers();
+        assert_eq!(next(&mut keeping, false, false, now), [Effect::Keep(KeptFile::Peers)]);
+        keeping.peers();
+        keeping.failed(&KeptFile::Desired(wanted(1)), now);
+        assert_eq!(keeping.due(false, false), Some((now + AGAIN, "a file is written again")));
+        assert_eq!(keeping.due(true, false), Some((now + BETWEEN, "peers are written")));
+    }
+}

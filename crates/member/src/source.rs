@@ -258,6 +258,35 @@ mod tests {
         assert_eq!(world.tick(1), [Turn::Attend(place(1))], "there is nothing to wait for");
     }
 
+    /// Another coordinator is to be asked first, so the round of before is over. Proves: S14
+    #[test]
+    fn a_round_begins_anew_with_whom_is_asked_by_then() {
+        let mut world = World::new(false);
+        let now = world.at(0);
+        world.source.anew(now, &mut world.turns);
+        assert_eq!((world.turns.len(), world.source.attended()), (0, None), "there is no round yet");
+        world.tick(0);
+        assert_eq!(world.source.attended(), Some(place(1).0));
+        assert_eq!(world.source.due(), Some((world.at(15), "a coordinator is silent")));
+        world.source.anew(now, &mut world.turns);
+        assert_eq!((std::mem::take(&mut world.turns), world.source.attended()), (vec![Turn::Leave], None));
+        assert_eq!(world.source.due(), Some((now, "a round begins")));
+        assert_eq!(world.tick(0), [Turn::Attend(place(1))]);
+    }
+
+    /// Proves: S5
+    #[test]
+    fn own_records_that_are_kept_have_no_deadline() {
+        let mut world = World::new(true);
+        assert_eq!(world.source.due(), Some((world.at(5), "own records have lapsed")));
+        let mut turns = Vec::new();
+        world.source.kept(&mut turns);
+        assert_eq!((turns, world.source.due(), world.left(1)), (vec![], None, vec![]), "nobody was listened to");
+        let now = world.at(2);
+        world.source.told(now);
+        assert_eq!(world.source.due(), None, "a word that comes late changes nothing");
+    }
+
     #[test]
     fn a_round_has_each_once_and_never_itself() {
         let own = place(2).0;
