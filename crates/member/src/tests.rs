@@ -1,18 +1,22 @@
 //! Lives of one machine: promotions, demotions and recoveries with cuts anywhere, and coordinators that lie.
 
+mod recovery;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cluster::Word;
 use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
+use cluster::record::{ColdStartEpochs, Generations};
 use cluster::state::StateVersion;
+use keys::cold_start::Epoch;
 use model::ClusterRole::{Coordinator, Node};
-use model::{Level, MachineId};
+use model::Level;
 use proptest::prelude::*;
 use sim::cast;
 
-use crate::fixture::{World, desired, id, ids, learner, look, member, version};
+use crate::fixture::{World, desired, id, ids, learner, look, member, version, view};
 use crate::{
     Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part, RecoveryNote,
 };
@@ -282,163 +286,6 @@ fn two_voices_end_what_one_has_said() {
     assert_eq!(world.face, Some(Face::Coordinator));
 }
 
-/// Proves: K6
-#[test]
-fn a_recovery_stops_recovers_commits_and_goes_on() {
-    let mut world = World::coordinator();
-    world.start().settle().past();
-    world.note = Some(RecoveryNote::Ordered);
-    world.handle(Event::Recover).settle();
-    let existing = Some(EtcdStart::Existing { others: vec![] });
-    let steps = [
-        EffectKind::Units,
-        EffectKind::Units,
-        EffectKind::Face,
-        EffectKind::CommitRecovery,
-        EffectKind::Units,
-        EffectKind::Units,
-        EffectKind::Face,
-    ];
-    assert_eq!((world.steps(), world.note, world.units.clone()), (steps.to_vec(), None, existing));
-}
-
-/// Proves: K6
-#[test]
-fn a_note_of_an_earlier_boot_is_dropped_where_others_lead() {
-    let mut world = World::coordinator();
-    world.note = Some(RecoveryNote::Ordered);
-    world.start().settle();
-    assert_eq!(world.units, None, "nothing runs before others were asked");
-    world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert_eq!(world.note, None);
-    assert!(!world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
-    assert!(world.units.is_some());
-}
-
-/// An etcd whose data has taken all others out would be a second cluster beside them. Proves: K6
-#[test]
-fn an_etcd_that_went_on_alone_is_put_aside_where_others_lead() {
-    for note in [RecoveryNote::Ordered, RecoveryNote::Begun] {
-        let mut world = World::coordinator();
-        world.note = Some(note);
-        world.start().settle().hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-        let begun = note == RecoveryNote::Begun;
-        assert_eq!((world.note, world.begun, world.units.is_none()), (None, !begun, begun), "{note:?}");
-        assert_eq!(world.past().contains(&Effect::PutEtcdAside), begun);
-    }
-}
-
-/// A cut between the end of the data and that of its note: an etcd that is told to go on alone without data begins a cluster. Proves: K6
-#[test]
-fn a_note_without_data_recovers_nothing() {
-    let mut world = World::coordinator();
-    (world.note, world.begun, world.keys) = (Some(RecoveryNote::Begun), false, false);
-    world.start().settle().pass(120);
-    assert!(!world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
-}
-
-/// An announcement that fails, for whatever reason, would have the machine leave a coordinator before that says whether it leads.
-/// Proves: K6
-#[test]
-fn whoever_asks_who_leads_announces_nothing() {
-    let mut world = World::coordinator();
-    world.note = Some(RecoveryNote::Ordered);
-    world.start().settle();
-    let announces = |world: &mut World| world.past().iter().any(|effect| matches!(effect, Effect::Announce(_)));
-    assert!(world.attended().is_some() && !announces(&mut world));
-    world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert!(world.note.is_none() && announces(&mut world));
-}
-
-/// Proves: K6
-#[test]
-fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
-    for coordinators in [&[1, 2, 3][..], &[1]] {
-        let mut world = World::coordinator();
-        world.kept = desired(10, Coordinator, coordinators);
-        world.note = Some(RecoveryNote::Ordered);
-        world.start().settle().pass(120);
-        assert!(world.past().contains(&Effect::CommitRecovery));
-        assert_eq!((world.note, world.units.clone()), (None, Some(EtcdStart::Existing { others: vec![] })));
-    }
-}
-
-/// Passes so many seconds, in which every coordinator that is asked refuses; some of them may lead.
-fn refused(world: &mut World, seconds: u32, may_lead: impl Fn(MachineId) -> bool) {
-    let mut left = seconds;
-    while left > 0 {
-        if let Some(by) = world.attended() {
-            let why = String::from("has not read the records yet");
-            world.handle(Event::Left { by, why, may_lead: may_lead(by) }).settle();
-        } else {
-            world.pass(1);
-            left -= 1;
-        }
-    }
-}
-
-/// Coordinators that have just begun cannot say yet whether they have a leader. Proves: K6
-#[test]
-fn a_note_waits_for_coordinators_that_cannot_say_yet() {
-    let mut world = World::coordinator();
-    world.note = Some(RecoveryNote::Ordered);
-    world.start().settle();
-    refused(&mut world, 60, |by| by == id(2));
-    assert!(world.note.is_some() && world.units.is_none(), "{:?}", world.past());
-    let mut answers = world.clone();
-    refused(&mut answers, 60, |_| false);
-    assert!(answers.past().contains(&Effect::CommitRecovery), "all of them say that they do not lead");
-    world.pass(120);
-    assert!(world.past().contains(&Effect::CommitRecovery), "none of them answers any more");
-}
-
-/// A coordinator that has just recovered ends its etcd, and starts it anew: in between it says nothing. Proves: K6
-#[test]
-fn one_round_in_which_nobody_leads_is_not_enough_for_a_note() {
-    let mut world = World::coordinator();
-    world.note = Some(RecoveryNote::Ordered);
-    world.start().settle();
-    let refuse = |world: &mut World| {
-        while let Some(by) = world.attended() {
-            let why = String::from("nothing listens there");
-            world.handle(Event::Left { by, why, may_lead: false }).settle();
-        }
-    };
-    refuse(&mut world);
-    assert!(world.note.is_some() && world.units.is_none(), "{:?}", world.past());
-    world.pass(3).hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert!(world.note.is_none() && !world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
-}
-
-/// Proves: K6
-#[test]
-fn a_recovery_that_does_not_start_asks_again_who_leads() {
-    let mut world = World::coordinator();
-    world.note = Some(RecoveryNote::Ordered);
-    world.start().settle();
-    for _ in 0..500 {
-        let next = (!world.queue.is_empty()).then(|| world.queue.remove(0));
-        match (next, world.attended()) {
-            (Some(Effect::Units(Some(EtcdStart::Recovered))), _) => break,
-            (Some(effect), _) => {
-                if let Some((kind, outcome)) = world.perform(effect) {
-                    world.handle(Event::Done(kind, Ok(outcome)));
-                }
-            }
-            (None, Some(by)) => {
-                world.handle(Event::Left { by, why: String::from("nothing listens there"), may_lead: false });
-            }
-            (None, None) => {
-                world.now += Duration::from_secs(1);
-                world.handle(Event::Tick);
-            }
-        }
-    }
-    world.handle(Event::Done(EffectKind::Units, Err(String::from("fails")))).settle();
-    world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
-    assert!(world.note.is_none() && !world.past().contains(&Effect::CommitRecovery));
-}
-
 /// Proves: D14
 #[test]
 fn a_lone_coordinator_without_keys_needs_its_owner() {
@@ -576,6 +423,83 @@ fn words_of_a_coordinator_that_was_left_are_not_heard() {
     world.handle(Event::Left { by, why: String::from("gone"), may_lead: false }).settle();
     world.handle(Event::Told { by, word: Word::Desired(learner(11, &[2]).into()) }).settle();
     assert_eq!(world.kept, node(10));
+}
+
+/// Proves: D11
+#[test]
+fn a_directory_that_is_missing_is_asked_of_each_other_once() {
+    let mut world = World::new(desired(10, Node, &[2, 3, 4]));
+    world.start().settle().pass(1);
+    let by = world.attended().expect("somebody");
+    world.past();
+    world.handle(Event::Missing(ids(&[1, 2, 3, 4, 9])));
+    let asked = |effects: &[Effect]| {
+        let place = |effect: &Effect| if let Effect::AskDirectory(place) = effect { Some(place.0) } else { None };
+        effects.iter().filter_map(place).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&world.queue).len(), 1, "one at a time");
+    let all: BTreeSet<_> = asked(&world.settle().past()).into_iter().collect();
+    let others: BTreeSet<_> = ids(&[2, 3, 4]).into_iter().filter(|machine| *machine != by).collect();
+    assert_eq!(all, others, "neither of itself, nor of a stranger, nor of the one that is listened to");
+    assert_eq!(asked(&world.pass(60).past()), []);
+}
+
+/// Proves: M6
+#[test]
+fn an_announcement_that_a_coordinator_puts_off_is_made_again() {
+    let announces = |world: &World| world.queue.iter().any(|effect| matches!(effect, Effect::Announce(_)));
+    let mut world = World::node();
+    world.start();
+    assert!(announces(&world));
+    world.queue.retain(|effect| !matches!(effect, Effect::Announce(_)));
+    let by = world.attended();
+    world.handle(Event::Done(EffectKind::Announce, Ok(EffectOutcome::PutOff)));
+    assert_eq!((announces(&world), world.attended()), (false, by), "the coordinator is heard on");
+    world.now += door::AGAIN - Duration::from_millis(1);
+    assert!(!announces(world.handle(Event::Tick)));
+    world.now += Duration::from_millis(1);
+    assert!(announces(world.handle(Event::Tick)));
+    world.handle(Event::Done(EffectKind::Announce, Err(String::from("refused"))));
+    assert_ne!(world.attended(), by, "a refusal ends the listening");
+}
+
+/// Proves: O12
+#[test]
+fn what_holds_is_reported_once_and_its_end_too() {
+    let mut world = World::coordinator();
+    world.start().settle().past();
+    world.hears(&all_say(&[2], &node(11)));
+    world.pass(31).hears(&all_say(&[2], &node(12)));
+    let doubts = |world: &mut World| {
+        let said = |effect| if let Effect::Report(Part::Doubt, text) = effect { Some(text.is_some()) } else { None };
+        world.past().into_iter().filter_map(said).collect::<Vec<_>>()
+    };
+    assert_eq!(doubts(&mut world), [true]);
+    world.pass(31).hears(&all_say(&[2, 3], &desired(13, Coordinator, &[1, 2, 3])));
+    assert_eq!(doubts(&mut world), [false]);
+}
+
+/// A share that comes to lie there behind the erasure would stay. Proves: S14 K6
+#[test]
+fn nothing_is_erased_while_a_share_is_being_written() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    let epochs = ColdStartEpochs { current: Epoch::new(1, ids(&[1, 2, 3])).ok(), next: None };
+    world.sees(view(5, &[1, 2, 3], &epochs, Generations::One(1)));
+    let share = world.queue.iter().position(|effect| matches!(effect, Effect::WriteShare(..))).expect("it is due");
+    let share = world.queue.remove(share);
+    world.settle().past();
+    let kept = OwnRecords::Kept { desired: Some(node(11).into()), peers: version(11) };
+    world.handle(Event::Records(kept)).settle();
+    assert_eq!((world.steps(), world.keys), (vec![EffectKind::Keep], true), "it waits for the share");
+    let (kind, outcome) = world.perform(share).expect("it ends");
+    world.handle(Event::Done(kind, Ok(outcome))).settle();
+    assert_eq!(end(&world), node_end());
+    // A coordinator goes on meanwhile.
+    let mut world = World::coordinator();
+    world.start();
+    world.queue.retain(|effect| !matches!(effect, Effect::WriteShare(..)));
+    assert!(world.queue.iter().any(|effect| matches!(effect, Effect::Units(Some(_)))));
 }
 
 /// An end of an effect that was not asked for changes nothing. Proves: S14
