@@ -251,6 +251,7 @@ fn perform(
         Effect::KeepRecords => begin(Box::pin(it.keep_records())),
         Effect::LookAtMembers => begin(Box::pin(it.look_at_members())),
         Effect::ChangeMember(step) => begin(Box::pin(it.change_member(step))),
+        Effect::PassLead => begin(Box::pin(it.pass_lead())),
         Effect::Revoke(machines) => begin(Box::pin(it.revoke(machines))),
         Effect::TrimAudit => begin(Box::pin(it.trim_audit())),
         Effect::Face(face) => begin(Box::pin(async move { it.face(face) })),

@@ -157,14 +157,18 @@ pub fn change(
         }
         MemberStep::Remove(machine) => {
             let id = of(&machine)?.1?.id;
-            let follow = others.iter().filter(|other| other.votes && other.leader == Some(own.id));
-            let next = follow.max_by_key(|other| other.log).filter(|_| id == own.id);
-            Some(match next {
-                Some(next) => MemberChange::MoveLeader(MoveLeaderRequest { target_id: next.id }),
-                None => MemberChange::Remove(MemberRemoveRequest { id }),
-            })
+            let next = successor(own, others).filter(|_| id == own.id);
+            Some(next.unwrap_or(MemberChange::Remove(MemberRemoveRequest { id })))
         }
     }
+}
+
+/// Request to etcd, made by the member that leads, to have the voter lead that follows it and holds most of the log.
+#[must_use]
+pub fn successor(own: &Health, others: &[Health]) -> Option<MemberChange> {
+    let follow = others.iter().filter(|other| other.votes && other.leader == Some(own.id));
+    let next = follow.max_by_key(|other| other.log)?;
+    Some(MemberChange::MoveLeader(MoveLeaderRequest { target_id: next.id }))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use cluster::View;
 use cluster::epochs::step;
+use cluster::members::MemberStep;
 use cluster::state::State;
 use keys::endpoint::Endpoint;
 use model::MachineId;
@@ -24,6 +25,9 @@ use crate::role::AGAIN;
 const UNSETTLED: Duration = Duration::from_millis(500);
 /// Time between two looks otherwise: etcd's own health interval.
 const SETTLED: Duration = Duration::from_secs(5);
+/// etcd changes its members while it has been in touch with each voter for five seconds. It may lose sight of one that answers, until
+/// their connection breaks (etcd issue 14523): another leader may see them all.
+const REFUSES: Duration = Duration::from_secs(30);
 /// Time between two looks at the audit, which grows by a line for each change, and for each key that is given out.
 const TRIM: Duration = Duration::from_secs(600);
 /// Reason for which nothing is done on a coordinator that joined, beside an empty etcd.
@@ -57,6 +61,8 @@ pub(crate) struct Duties {
     looked: Option<u64>,
     /// Whether this machine's etcd leads, by a look that has just ended.
     leads: Option<bool>,
+    /// Step that this machine's etcd refuses, and since when.
+    refused: Option<(MemberStep, Instant)>,
     /// Machines whose certificates etcd refuses.
     revoked: Option<BTreeSet<MachineId>>,
     trim: Instant,
@@ -75,6 +81,7 @@ impl Duties {
             look: Some(now),
             looked: None,
             leads: None,
+            refused: None,
             revoked: None,
             trim: now,
             again: BTreeMap::new(),
@@ -144,7 +151,11 @@ impl Duties {
                 None => Some(now + SETTLED),
             };
             if leads && let Some(step) = step {
-                return Some(Effect::ChangeMember(step));
+                let members = state.members();
+                let all_answer = members.live() == members.voters.len(); // otherwise etcd has its reason
+                self.refused = self.refused.filter(|(refused, _)| *refused == step && all_answer);
+                let passes = self.refused.take_if(|(_, since)| now >= *since + REFUSES).is_some();
+                return Some(if passes { Effect::PassLead } else { Effect::ChangeMember(step) });
             }
         }
         let is_due = self.looked != revision || self.look.is_some_and(|look| now >= look);
@@ -186,7 +197,12 @@ impl Duties {
             (Effect::Decide(OwnRequest::Create), _) => self.created = true,
             (Effect::Decide(OwnRequest::Announce(said)), _) => self.said = Some(said.clone()),
             (Effect::LookAtMembers, EffectOutcome::Leads(leads)) => self.leads = Some(leads),
-            (Effect::ChangeMember(_), _) => self.look = Some(now + UNSETTLED),
+            (Effect::ChangeMember(step), outcome) => {
+                let before = self.refused.take();
+                self.refused = matches!(outcome, EffectOutcome::Refused).then(|| before.unwrap_or((*step, now)));
+                self.look = Some(now + UNSETTLED);
+            }
+            (Effect::PassLead, _) => self.look = Some(now + UNSETTLED),
             (Effect::Revoke(machines), _) => self.revoked = Some(machines.clone()),
             (Effect::TrimAudit, _) => self.trim = now + TRIM,
             _ => return None, // no duty
@@ -203,7 +219,7 @@ fn is_alone(state: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cluster::members::{Learner, MemberStep, Members, Voter};
+    use cluster::members::{Learner, Look, Members, Voter};
     use cluster::record::{ColdStartEpochs, Generations};
     use model::ClusterRole::Coordinator;
 
@@ -364,6 +380,36 @@ mod tests {
         world.queue.retain(|effect| *effect == Effect::LookAtMembers);
         world.settle();
         assert!(world.past().contains(&Effect::ChangeMember(MemberStep::Remove(id(4)))));
+    }
+
+    /// An etcd that has lost sight of a voter that answers refuses each change, until another one leads. Proves: K4
+    #[test]
+    fn a_step_that_is_refused_for_half_a_minute_is_another_leaders() {
+        let mut world = coordinator();
+        (world.leads, world.refuses) = (true, true);
+        world.sees(with_members(6, &[1, 2, 3, 4], &[1, 2, 3], &[])).settle();
+        let passes = |world: &mut World| world.past().iter().filter(|effect| **effect == Effect::PassLead).count();
+        world.pass(29);
+        assert_eq!(passes(&mut world), 0, "it may have been in touch with somebody for less than five seconds");
+        world.pass(2);
+        assert_eq!(passes(&mut world), 1);
+        world.pass(20);
+        assert_eq!(passes(&mut world), 0, "it leads still: the half minute begins anew");
+        world.refuses = false;
+        world.pass(2);
+        world.refuses = true;
+        world.pass(25);
+        assert_eq!(passes(&mut world), 0, "a step was taken in between");
+        let mut silent = with_members(7, &[1, 3], &[1, 2, 3], &[]);
+        let voters = [(id(1), Voter::Live), (id(2), Voter::Silent), (id(3), Voter::Live)].into();
+        silent.see(Members { voters, ..Members::default() }, Look { revision: 7, applied: 8 });
+        world.sees(silent).pass(60);
+        let past = world.past();
+        assert!(past.contains(&Effect::ChangeMember(MemberStep::Remove(id(2)))), "{past:?}");
+        assert!(!past.contains(&Effect::PassLead), "a voter is silent: etcd has its reason");
+        world.leads = false;
+        world.sees(with_members(8, &[1, 2, 3, 4], &[1, 2, 3], &[])).pass(60);
+        assert_eq!(passes(&mut world), 0, "another one leads");
     }
 
     /// A look that fails is no reason to change anybody. Proves: K4

@@ -141,6 +141,8 @@ pub enum Effect {
     LookAtMembers,
     /// Change etcd's members by one, as they were at the last look.
     ChangeMember(MemberStep),
+    /// Have another voter's etcd lead, as they were at the last look: this machine's refuses a step that is due.
+    PassLead,
     /// Have etcd refuse the certificates of these machines, now and after the next start.
     Revoke(BTreeSet<MachineId>),
     /// Delete the oldest lines of the audit, if there are too many.
@@ -225,7 +227,7 @@ pub enum EffectKind {
     KeepRecords,
     /// [`Effect::LookAtMembers`].
     LookAtMembers,
-    /// [`Effect::ChangeMember`].
+    /// [`Effect::ChangeMember`], [`Effect::PassLead`].
     ChangeMember,
     /// [`Effect::Revoke`].
     Revoke,
@@ -291,7 +293,7 @@ impl Effect {
             Self::AskVote => EffectKind::AskVote,
             Self::KeepRecords => EffectKind::KeepRecords,
             Self::LookAtMembers => EffectKind::LookAtMembers,
-            Self::ChangeMember(_) => EffectKind::ChangeMember,
+            Self::ChangeMember(_) | Self::PassLead => EffectKind::ChangeMember,
             Self::Revoke(_) => EffectKind::Revoke,
             Self::TrimAudit => EffectKind::TrimAudit,
             Self::EraseShares => EffectKind::EraseShares,
@@ -384,4 +386,6 @@ pub enum EffectOutcome {
     Votes(bool),
     /// Whether the machine's own etcd leads the members that were looked at.
     Leads(bool),
+    /// etcd did not take the change of its members.
+    Refused,
 }

@@ -123,6 +123,8 @@ pub(crate) struct World {
     pub(crate) votes: bool,
     /// Whether the machine's etcd leads.
     pub(crate) leads: bool,
+    /// Whether the machine's etcd refuses to change its members.
+    pub(crate) refuses: bool,
     /// Shares on the ESP that were written in these tests.
     pub(crate) esp: Vec<ShareOrder>,
     /// Effects that were asked for and not performed.
@@ -151,6 +153,7 @@ impl World {
             own_copy: None,
             votes: true,
             leads: false,
+            refuses: false,
             esp: Vec::new(),
             queue: Vec::new(),
             performed: Vec::new(),
@@ -265,6 +268,8 @@ impl World {
             }
             Effect::AskVote => outcome = EffectOutcome::Votes(self.votes),
             Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads),
+            Effect::ChangeMember(_) if self.refuses => outcome = EffectOutcome::Refused,
+            Effect::ChangeMember(_) => {}
             Effect::ReadOwnCopy { since } => {
                 if let Some(view) = self.own_copy.clone().filter(|view| Some(view.revision()) > *since) {
                     outcome = EffectOutcome::OwnCopy(view.into());
@@ -273,7 +278,7 @@ impl World {
             Effect::Announce(_)
             | Effect::Decide(_)
             | Effect::KeepRecords
-            | Effect::ChangeMember(_)
+            | Effect::PassLead
             | Effect::Revoke(_)
             | Effect::TrimAudit
             | Effect::TakesKey(_)

@@ -379,6 +379,7 @@ impl Life {
                 Effect::Decide(_)
                 | Effect::LookAtMembers
                 | Effect::ChangeMember(_)
+                | Effect::PassLead
                 | Effect::Revoke(_)
                 | Effect::TrimAudit,
                 _,

@@ -284,6 +284,7 @@ impl Role {
             | Effect::KeepRecords
             | Effect::LookAtMembers
             | Effect::ChangeMember(_)
+            | Effect::PassLead
             | Effect::Revoke(_)
             | Effect::TrimAudit
             | Effect::NeedOwner(_)

@@ -374,7 +374,12 @@ impl Performer {
     }
 
     pub(super) async fn change_member(self, step: MemberStep) -> Result<EffectOutcome, Error> {
-        self.running()?.change_member(step).await?;
+        let is_taken = self.running()?.change_member(step).await?;
+        Ok(if is_taken { EffectOutcome::Whole } else { EffectOutcome::Refused })
+    }
+
+    pub(super) async fn pass_lead(self) -> Result<EffectOutcome, Error> {
+        self.running()?.pass_lead().await?;
         Ok(EffectOutcome::Whole)
     }
 

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use cluster::members::MemberStep;
-use etcd::members::{Health, Member, MemberChange, change, seen};
+use etcd::members::{Health, Member, MemberChange, change, seen, successor};
 use model::ETCD_CLIENT_PORT;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -33,6 +33,8 @@ pub(crate) enum MembersError {
 pub(super) struct MembersLook {
     links: BTreeMap<Ipv4Addr, Link>,
     answers: Option<Answers>,
+    /// Reason for which etcd refused the last change.
+    refusal: String,
 }
 
 impl Records {
@@ -43,7 +45,7 @@ impl Records {
     /// [`MembersError`].
     pub(crate) async fn look_at_members(&self) -> Result<bool, MembersError> {
         let mut look = self.look.lock().await;
-        let MembersLook { links, answers: last } = &mut *look;
+        let MembersLook { links, answers: last, .. } = &mut *look;
         let mut answers = listed(self).await?;
         if let Some(before) = last {
             answers.others.clone_from(&before.others);
@@ -63,26 +65,43 @@ impl Records {
         Ok(())
     }
 
-    /// Changes the members as they were at the last look. etcd says itself when it is not ready: a learner behind, a member that has only
-    /// just connected.
+    /// Changes the members as they were at the last look; whether etcd has taken it. It says itself when it is not ready: a learner
+    /// behind, a member that has only just connected.
     ///
     /// # Errors
     /// [`MembersError`] where nothing is known of them.
-    pub(crate) async fn change_member(&self, step: MemberStep) -> Result<(), MembersError> {
-        let look = self.look.lock().await;
-        let Some(answers) = &look.answers else { return Ok(()) };
+    pub(crate) async fn change_member(&self, step: MemberStep) -> Result<bool, MembersError> {
+        let mut look = self.look.lock().await;
+        let MembersLook { answers: Some(answers), refusal, .. } = &mut *look else { return Ok(true) };
         let change = self.read(|view, _| {
             let address = |machine: &_| view.state().machine(machine).map(|machine| machine.vpn_ip);
             change(step, &answers.listed, (&answers.own, &answers.healths()), address)
         })?;
-        let Some(change) = change else { return Ok(()) };
+        let Some(change) = change else { return Ok(true) };
         let moves = matches!(change, MemberChange::MoveLeader(_));
         match self.link.change(change).await {
             Ok(()) if moves => tracing::info!(?step, "another coordinator's etcd leads, and takes the step"),
             Ok(()) => tracing::info!(?step, "etcd's members are changed"),
-            Err(error) => tracing::debug!(?step, %error, "etcd's members are not changed yet"),
+            Err(error) => {
+                tracing::debug!(?step, %error, "etcd's members are not changed yet");
+                *refusal = error.to_string();
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Has another voter lead, if one follows this machine's etcd: that refuses a step for longer than it should.
+    ///
+    /// # Errors
+    /// [`MembersError`] where etcd does not do so.
+    pub(crate) async fn pass_lead(&self) -> Result<(), MembersError> {
+        let look = self.look.lock().await;
+        let Some(change) = look.answers.as_ref().and_then(|answers| successor(&answers.own, &answers.healths())) else {
+            return Ok(());
+        };
+        tracing::info!(refusal = look.refusal, "etcd here refuses a change of its members: another one is to lead");
+        Ok(self.link.change(change).await?)
     }
 }
 

@@ -145,6 +145,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
         | Effect::KeepRecords
         | Effect::LookAtMembers
         | Effect::ChangeMember(_)
+        | Effect::PassLead
         | Effect::Revoke(_)
         | Effect::TrimAudit
         | Effect::Attend { .. }

@@ -164,6 +164,7 @@ impl World {
             | Effect::Decide(_)
             | Effect::LookAtMembers
             | Effect::ChangeMember(_)
+            | Effect::PassLead
             | Effect::Revoke(_)
             | Effect::TrimAudit) => {
                 let kind = effect.kind().expect("only such take time");
@@ -345,6 +346,11 @@ impl World {
             Effect::ReadOwnCopy { since } => return Ok(self.own_copy(n, since)),
             Effect::AskVote => return Ok(self.votes(n)),
             Effect::ChangeMember(step) => return self.changes_member(n, step),
+            Effect::PassLead => {
+                if self.etcd.leader() == Some(id) {
+                    self.etcd.moves_leader();
+                }
+            }
             // etcd's list of revoked certificates and its audit are not shown.
             Effect::Revoke(_) | Effect::TrimAudit => {}
             Effect::Attend { .. }
