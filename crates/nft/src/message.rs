@@ -128,40 +128,40 @@ pub enum AnswersProgress {
 
 impl Answers {
     /// Takes what the kernel sent at once.
-    pub fn take(&mut self, mut sent: &[u8]) -> AnswersProgress {
-        while let Ok(answer) = NetlinkBuffer::new_checked(sent) {
+    pub fn take(&mut self, sent: &[u8]) -> AnswersProgress {
+        for answer in messages(sent) {
             if answer.flags() & NLM_F_DUMP_INTR != 0 {
                 self.bodies.clear();
                 return AnswersProgress::Again;
             }
             match answer.message_type() {
                 NLMSG_DONE => return AnswersProgress::Done,
-                NLMSG_ERROR => {
-                    let code = ErrorBuffer::new_checked(answer.payload()).ok().and_then(|error| error.code());
-                    return code.map_or(AnswersProgress::Done, |code| AnswersProgress::Refused(-code.get()));
-                }
+                NLMSG_ERROR => return error(&answer).map_or(AnswersProgress::Done, AnswersProgress::Refused),
                 _of_nf_tables => self.bodies.push(answer.payload().get(FAMILY_HEADER..).unwrap_or_default().to_vec()),
             }
-            sent = sent.get((answer.length() as usize).next_multiple_of(4)..).unwrap_or_default();
         }
         AnswersProgress::More
     }
 }
 
 /// Errors among answers of the kernel: the sequence number of the message that each is about, and the error's number.
-pub(crate) fn errors(mut answers: &[u8]) -> Vec<(u32, i32)> {
-    let mut errors = Vec::new();
-    while let Ok(answer) = NetlinkBuffer::new_checked(answers) {
-        if answer.message_type() == NLMSG_ERROR
-            && let Ok(error) = ErrorBuffer::new_checked(answer.payload())
-            && let Some(code) = error.code()
-        {
-            errors.push((answer.sequence_number(), -code.get()));
-        }
-        let length = (answer.length() as usize).next_multiple_of(4);
-        answers = answers.get(length..).unwrap_or_default();
-    }
-    errors
+pub(crate) fn errors(answers: &[u8]) -> Vec<(u32, i32)> {
+    let errors = messages(answers).filter(|answer| answer.message_type() == NLMSG_ERROR);
+    errors.filter_map(|answer| Some((answer.sequence_number(), error(&answer)?))).collect()
+}
+
+/// Messages that the kernel sent at once, up to the first that is cut off.
+fn messages(mut sent: &[u8]) -> impl Iterator<Item = NetlinkBuffer<&[u8]>> {
+    std::iter::from_fn(move || {
+        let message = NetlinkBuffer::new_checked(sent).ok()?;
+        sent = sent.get((message.length() as usize).next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// Number of the error that an answer tells (`errno(3)`); none where it acknowledges.
+fn error(answer: &NetlinkBuffer<&[u8]>) -> Option<i32> {
+    ErrorBuffer::new_checked(answer.payload()).ok()?.code().map(|code| -code.get())
 }
 
 #[cfg(test)]
