@@ -12,3 +12,4 @@ pub(crate) mod services;
 pub(crate) mod standstills;
 pub(crate) mod tasks;
 pub(crate) mod tls;
+pub(crate) mod watched;

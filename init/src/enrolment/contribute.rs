@@ -30,6 +30,7 @@ use super::recover::Told;
 use super::shares::{ReadError, Shares};
 use crate::facts::Facts;
 use crate::runtime::lock;
+use crate::runtime::watched::tell_changed;
 use crate::shown::board::Board;
 
 /// A share, and where a few machines are.
@@ -179,8 +180,8 @@ impl Waits {
     fn collect<T>(&self, change: impl FnOnce(&mut ShareCollector) -> T) -> T {
         let mut collector = lock::even_if_poisoned(&self.collector);
         let changed = change(&mut collector);
-        tell(&self.whereabouts, collector.whereabouts().clone());
-        tell(&self.asks, collector.asks().into_iter().collect());
+        tell_changed(&self.whereabouts, collector.whereabouts().clone());
+        tell_changed(&self.asks, collector.asks().into_iter().collect());
         changed
     }
 
@@ -286,15 +287,6 @@ impl Waits {
         self.comes_to(half.map(Answer::Half));
         Ok(())
     }
-}
-
-/// Tells a value where it has become another.
-fn tell<T: PartialEq>(whom: &watch::Sender<T>, value: T) {
-    whom.send_if_modified(|told| {
-        let differs = *told != value;
-        *told = value;
-        differs
-    });
 }
 
 /// Where a machine is that calls from an address: its public API listens there.

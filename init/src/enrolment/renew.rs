@@ -20,6 +20,7 @@ use crate::machine::esp::{self, Esp};
 use crate::runtime::clock;
 use crate::runtime::services::until;
 use crate::runtime::tasks;
+use crate::runtime::watched::tell_changed;
 
 /// Directories that were heard of, as the cluster signed them, or somebody else; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -121,21 +122,8 @@ impl Directories {
                 tracing::info!(version = written.version(), "the cluster's directory is renewed");
                 renewal.written(written, clock::now());
             }
-            self.held.send_if_modified(|before| {
-                let held = renewal.held();
-                let is_other = before.as_deref() != held;
-                if is_other {
-                    *before = held.cloned().map(Arc::new);
-                }
-                is_other
-            });
-            self.missing.send_if_modified(|before| {
-                let missing = renewal.missing();
-                *before != missing && {
-                    *before = missing;
-                    true
-                }
-            });
+            tell_changed(&self.held, renewal.held().cloned().map(Arc::new));
+            tell_changed(&self.missing, renewal.missing());
         }
     }
 }
