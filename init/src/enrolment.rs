@@ -43,7 +43,7 @@ use enrol::wait::Wait;
 use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
 use keys::identity::Identity;
-use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
+use model::{Assignment, Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
 use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot};
 use unlock::renewal::DirectoryWrite;
@@ -52,9 +52,9 @@ use crate::facts::Link;
 use crate::machine::disk::Disk;
 use crate::machine::esp::{self, Esp};
 use crate::machine::tpm::{EndOf, Tpm};
-use crate::runtime::child::Children;
+use crate::runtime::child::{Children, PROGRAMS};
 use crate::runtime::clock::{self, Known};
-use crate::runtime::tasks;
+use crate::runtime::{read_ahead, tasks};
 use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
 
@@ -277,6 +277,7 @@ impl Enrolment {
     }
 
     async fn create(&mut self, creation: Creation) -> Result<Prepared, Failure> {
+        read_programs_ahead(&creation.assignment());
         self.board.step("identity");
         let endpoints = self.board.facts().read(|now| endpoints(&now.links));
         let mut tpm = self.tpm.take();
@@ -303,6 +304,7 @@ impl Enrolment {
     }
 
     async fn join(&mut self, draft: Draft) -> Result<Prepared, Failure> {
+        read_programs_ahead(draft.assignment());
         let mut tpm = self.tpm.take();
         let planned = tasks::blocking(move || {
             let planned = Fresh::draw(create::random).map_err(|error| Failure::Keys(error.into())).and_then(|fresh| {
@@ -369,6 +371,11 @@ impl Enrolment {
         });
         performed.await
     }
+}
+
+/// A machine that enrols waits for its TPM and its new file system, with a processor to spare.
+fn read_programs_ahead(assignment: &Assignment) {
+    read_ahead::begin(services::programs(assignment).map(|name| Path::new(PROGRAMS).join(name)).collect());
 }
 
 /// A plan, and whom it makes a member.

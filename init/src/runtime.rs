@@ -8,6 +8,7 @@ pub(crate) mod durable;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod memory;
+pub(crate) mod read_ahead;
 pub(crate) mod services;
 pub(crate) mod standstills;
 pub(crate) mod tasks;

@@ -41,6 +41,12 @@ pub struct Creation {
 }
 
 impl Creation {
+    /// Place of the machine in its cluster.
+    #[must_use]
+    pub fn assignment(&self) -> Assignment {
+        first_assignment(&self.create)
+    }
+
     /// Brings together what the owner wants, what is random, and what the shell made. `endpoints` are where others find the machine.
     #[must_use]
     pub fn draft(
@@ -246,11 +252,14 @@ impl CreationDraft {
     }
 }
 
+fn first_assignment(create: &Create) -> Assignment {
+    Assignment::first(&Prefixes::of(create.vpn_prefix), create.kubernetes_roles.clone())
+}
+
 /// Desired state of the machine that creates a cluster: what its first records will say of it, at a version that nobody knows yet. No
 /// epoch of the cold-start key stands in them, so it says nothing of shares.
 fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
-    let prefixes = Prefixes::of(create.vpn_prefix);
-    let assignment = Assignment::first(&prefixes, create.kubernetes_roles.clone());
+    let assignment = first_assignment(create);
     let own = desired::KnownCoordinator {
         name: name.clone(),
         vpn_ip: assignment.vpn_ip(),
@@ -262,7 +271,7 @@ fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
         look: None,
         standing: Standing::Member,
         assignment,
-        prefixes,
+        prefixes: Prefixes::of(create.vpn_prefix),
         coordinators: [(holder.machine, own)].into(),
         etcd: EtcdPart::Voter,
         shares: DesiredShares::default(),

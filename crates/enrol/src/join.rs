@@ -24,8 +24,8 @@ use keys::recovery::{RecoveryPubKey, SecretContext, SecretKind, x25519_public};
 use keys::ticket::Ticket;
 use keys::two_slot::File;
 use model::{
-    ClusterRole, Level, LocalKey, MachineId, NetworkConfig, NodeName, RootHash, SealRoot, Secret, UnfitLink,
-    VpnPrivKey, VpnPubKey,
+    Assignment, ClusterRole, Level, LocalKey, MachineId, NetworkConfig, NodeName, RootHash, SealRoot, Secret,
+    UnfitLink, VpnPrivKey, VpnPubKey,
 };
 use zeroize::Zeroizing;
 
@@ -356,6 +356,12 @@ impl Draft {
     #[must_use]
     pub const fn node_name(&self) -> &NodeName {
         &self.answer.node_name
+    }
+
+    /// Place of the machine in the cluster.
+    #[must_use]
+    pub const fn assignment(&self) -> &Assignment {
+        &self.answer.desired.assignment
     }
 
     /// The cluster's time, in seconds of Unix time.

@@ -41,9 +41,12 @@ const DISABLED: &[&str] = &[
     "io.containerd.ttrpc.v1.otelttrpc",
 ];
 
+/// Name of the program.
+pub(crate) const PROGRAM: &str = "containerd";
+
 pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let program = ServiceProgram {
-        argv: vec![plan.program("containerd"), format!("--config={CONFIG}")],
+        argv: vec![plan.program(PROGRAM), format!("--config={CONFIG}")],
         // It looks for its shim, and the shim for runc, by name.
         environment: vec![("PATH", plan.bin.to_owned())],
         files: files(plan),

@@ -11,6 +11,9 @@ use crate::plan::{EtcdCluster, ServicePlan};
 use crate::unit::{Limits, ReadinessProbe, ServicePrivileges, ServiceProgram, Unit, loopback};
 use crate::{ETCD_REVOKED, names};
 
+/// Name of the program.
+pub(crate) const PROGRAM: &str = "etcd";
+
 pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let (node, vpn, cluster) = (&plan.node, plan.vpn(), plan.cluster);
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
@@ -19,7 +22,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let recovers = (plan.etcd.begins == EtcdCluster::Recovered).then(|| "--force-new-cluster=true".to_owned());
     let program = ServiceProgram {
         argv: [
-            plan.program("etcd"),
+            plan.program(PROGRAM),
             format!("--name={node}"),
             "--data-dir=/data/etcd".to_owned(),
             format!("--listen-client-urls=https://127.0.0.1:{ETCD_CLIENT_PORT},https://{vpn}:{ETCD_CLIENT_PORT}"),

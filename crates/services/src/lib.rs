@@ -41,7 +41,7 @@ pub use kubernetes::{audit, bootstrap, node_roles, node_status, reserve};
 pub use plan::{EtcdCluster, EtcdPlan, EtcdUsers, ServicePlan, ServiceRole};
 pub use task::Task;
 pub use unit::{Limits, OwnLog, ReadinessProbe, Run, ServiceFile, ServicePrivileges, ServiceProgram, Unit};
-pub use wanted::wanted;
+pub use wanted::{programs, wanted};
 
 /// The cgroup all pods run under. It has to exist, with every controller of the root in its `subtree_control`.
 pub const POD_CGROUP: &str = "/pods";

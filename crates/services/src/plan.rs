@@ -49,6 +49,16 @@ pub enum ServiceRole {
     Worker,
 }
 
+impl ServiceRole {
+    pub(crate) fn is_given_by(self, assignment: &Assignment) -> bool {
+        match self {
+            Self::Coordinator => assignment.role() == ClusterRole::Coordinator,
+            Self::ControlPlane => assignment.kubernetes().contains(&KubernetesRole::ControlPlane),
+            Self::Worker => assignment.kubernetes().contains(&KubernetesRole::Worker),
+        }
+    }
+}
+
 /// Machine with its place in the cluster, as its services are planned by it.
 #[derive(Debug, Clone)]
 pub struct ServicePlan {
@@ -82,11 +92,7 @@ impl ServicePlan {
     /// Whether the machine has this role.
     #[must_use]
     pub fn wants(&self, role: ServiceRole) -> bool {
-        match role {
-            ServiceRole::Coordinator => self.assignment.role() == ClusterRole::Coordinator,
-            ServiceRole::ControlPlane => self.assignment.kubernetes().contains(&KubernetesRole::ControlPlane),
-            ServiceRole::Worker => self.assignment.kubernetes().contains(&KubernetesRole::Worker),
-        }
+        role.is_given_by(&self.assignment)
     }
 
     /// Members of the cluster that its etcd begins with, this machine first.

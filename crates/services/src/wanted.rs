@@ -1,22 +1,35 @@
 //! Units that a machine is to run.
 
+use model::Assignment;
+
+use crate::kubernetes::{control_plane, kubelet};
 use crate::plan::{ServicePlan, ServiceRole};
 use crate::task::Task;
 use crate::unit::{Run, Unit};
-use crate::{containerd, etcd, kubernetes};
+use crate::{containerd, etcd};
+
+/// A program's role, its name in the image, and its unit.
+type Program = (ServiceRole, &'static str, fn(&ServicePlan) -> Unit);
+
+/// Programs in the order in which they start.
+const PROGRAMS: [Program; 6] = [
+    (ServiceRole::Coordinator, etcd::PROGRAM, etcd::unit),
+    (ServiceRole::Worker, containerd::PROGRAM, containerd::unit),
+    (ServiceRole::ControlPlane, control_plane::APISERVER, control_plane::apiserver),
+    (ServiceRole::Worker, kubelet::PROGRAM, kubelet::unit),
+    (ServiceRole::ControlPlane, control_plane::CONTROLLER_MANAGER, control_plane::controller_manager),
+    (ServiceRole::ControlPlane, control_plane::SCHEDULER, control_plane::scheduler),
+];
 
 /// Units that the machine's roles want, and nothing else: programs, then tasks.
 #[must_use]
 pub fn wanted(plan: &ServicePlan) -> Vec<Unit> {
-    let programs = [
-        (ServiceRole::Coordinator, etcd::unit(plan)),
-        (ServiceRole::Worker, containerd::unit(plan)),
-        (ServiceRole::ControlPlane, kubernetes::control_plane::apiserver(plan)),
-        (ServiceRole::Worker, kubernetes::kubelet::unit(plan)),
-        (ServiceRole::ControlPlane, kubernetes::control_plane::controller_manager(plan)),
-        (ServiceRole::ControlPlane, kubernetes::control_plane::scheduler(plan)),
-    ];
-    let programs = programs.into_iter().filter(|(role, _)| plan.wants(*role)).map(|(_, unit)| unit);
+    let programs = PROGRAMS.into_iter().filter(|(role, ..)| plan.wants(*role)).map(|(_, _, unit)| unit(plan));
     let task = |task: Task| Unit { spec: task.spec(plan), run: Run::Task(task) };
     programs.chain(Task::wanted(plan).map(task)).collect()
+}
+
+/// Names of the programs that a machine of this assignment is to run, in the order in which they start.
+pub fn programs(assignment: &Assignment) -> impl Iterator<Item = &'static str> {
+    PROGRAMS.into_iter().filter(|(role, ..)| role.is_given_by(assignment)).map(|(_, name, _)| name)
 }

@@ -114,6 +114,13 @@ fn named<'a>(text: &'a str, folder: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 proptest! {
+    #[test]
+    fn the_programs_of_an_assignment_are_those_that_it_runs(plan in plans()) {
+        let named: Vec<_> = services::programs(&plan.assignment).map(|name| format!("/usr/bin/{name}")).collect();
+        let run: Vec<_> = programs(&plan).into_iter().map(|(_, program)| program.argv[0].clone()).collect();
+        prop_assert_eq!(named, run);
+    }
+
     /// Proves: F7
     #[test]
     fn nothing_listens_but_on_the_vpns_address_and_loopback(plan in plans()) {

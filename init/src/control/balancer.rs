@@ -77,7 +77,7 @@ mod tests {
             assignment,
             // A machine that was restarted knows no members of its etcd.
             etcd: EtcdPlan { begins: EtcdCluster::Existing, others: Vec::new(), users: EtcdUsers::Known },
-            bin: "/bin",
+            bin: "/usr/bin",
         };
         let coordinator = |last: u8, control_plane| {
             let name = NodeName::chosen(&format!("c{last}")).expect("a name");

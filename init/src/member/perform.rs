@@ -31,6 +31,7 @@ use crate::records::{
 };
 use crate::rpc::public::Context;
 use crate::rpc::vpn;
+use crate::runtime::child::PROGRAMS;
 use crate::runtime::services::Services;
 use crate::runtime::{lock, tasks};
 use crate::shown::board::Board;
@@ -275,7 +276,7 @@ impl Performer {
             cluster: identity.holder.cluster,
             assignment: assignment.clone(),
             etcd: EtcdPlan { begins, others, users: records::etcd_users()? },
-            bin: "/bin",
+            bin: PROGRAMS,
         });
         let ground = Ground {
             board,

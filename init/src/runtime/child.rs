@@ -29,6 +29,8 @@ use crate::runtime::lock;
 use crate::runtime::log;
 use crate::runtime::tasks::{self, Task};
 
+/// Where the image has its programs.
+pub(crate) const PROGRAMS: &str = "/bin";
 /// Where services have their cgroups.
 const SERVICES: &str = "/sys/fs/cgroup/services";
 

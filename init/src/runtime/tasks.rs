@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 
+use sys::scheduler::{self, ThreadPolicy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
@@ -35,6 +36,19 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
         Ok(value) => value,
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
+}
+
+/// Runs `work`, for which nobody waits, on a thread of its own that gets only what no other thread wants.
+///
+/// # Errors
+/// When there is no such thread.
+pub(crate) fn idle(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let work = || {
+        // A thread may always step back; where it could not, it would only be too quick.
+        let _stays_as_it_is = scheduler::set_policy(rustix::thread::gettid(), ThreadPolicy::Idle);
+        work();
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
 /// Waits for `future` on a thread that may block: inside of [`blocking`].
@@ -91,6 +105,17 @@ impl<T> Drop for Task<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_work_makes_way_and_nobody_else_does_with_it() {
+        let policy = || scheduler::policy(rustix::thread::gettid()).expect("a thread has one");
+        let (told, heard) = std::sync::mpsc::channel();
+        idle("test", move || told.send(policy()).expect("it is awaited")).expect("a thread");
+        assert_eq!(
+            (heard.recv().expect("it is told"), policy()),
+            (Some(ThreadPolicy::Idle), Some(ThreadPolicy::Share))
+        );
+    }
 
     #[tokio::test]
     async fn work_apart_ends_with_its_waiter_and_a_panic_is_an_error() {

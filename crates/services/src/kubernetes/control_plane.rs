@@ -21,6 +21,11 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const CONTROLLER_MANAGER_PORT: u16 = 10257;
 const SCHEDULER_PORT: u16 = 10259;
 
+/// Names of the programs.
+pub(crate) const APISERVER: &str = "kube-apiserver";
+pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+pub(crate) const SCHEDULER: &str = "kube-scheduler";
+
 pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     let vpn = plan.vpn();
     let (server, kubelet, store) =
@@ -28,7 +33,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     let kubernetes = authority_path(AuthorityKind::Kubernetes);
     let program = ServiceProgram {
         argv: vec![
-            plan.program("kube-apiserver"),
+            plan.program(APISERVER),
             format!("--bind-address={vpn}"),
             format!("--advertise-address={vpn}"),
             format!("--secure-port={KUBERNETES_API_PORT}"),
@@ -97,7 +102,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
 
 pub(crate) fn controller_manager(plan: &ServicePlan) -> Unit {
     let argv = vec![
-        plan.program("kube-controller-manager"),
+        plan.program(CONTROLLER_MANAGER),
         format!("--kubeconfig={CONTROLLER_MANAGER_CONFIG}"),
         "--use-service-account-credentials=true".to_owned(),
         format!("--root-ca-file={}", authority_path(AuthorityKind::Kubernetes)),
@@ -114,7 +119,7 @@ pub(crate) fn controller_manager(plan: &ServicePlan) -> Unit {
 }
 
 pub(crate) fn scheduler(plan: &ServicePlan) -> Unit {
-    let argv = vec![plan.program("kube-scheduler"), format!("--kubeconfig={SCHEDULER_CONFIG}")];
+    let argv = vec![plan.program(SCHEDULER), format!("--kubeconfig={SCHEDULER_CONFIG}")];
     let (client, server) = (Credential::Scheduler, Credential::SchedulerServer);
     let program = controller(argv, SCHEDULER_CONFIG, (client, server), SCHEDULER_PORT);
     // It has nothing to do before, and takes the processor from the apiserver's start.

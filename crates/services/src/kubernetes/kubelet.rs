@@ -16,11 +16,14 @@ const CONFIG: &str = "/run/cairn/kube/kubelet.json";
 const KUBECONFIG: &str = "/run/cairn/kube/kubelet.kubeconfig";
 const HEALTH_PORT: u16 = 10248;
 
+/// Name of the program.
+pub(crate) const PROGRAM: &str = "kubelet";
+
 pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let node: &NodeName = &plan.node;
     let program = ServiceProgram {
         argv: vec![
-            plan.program("kubelet"),
+            plan.program(PROGRAM),
             format!("--config={CONFIG}"),
             format!("--kubeconfig={KUBECONFIG}"),
             "--root-dir=/data/kubelet".to_owned(),
