@@ -85,7 +85,7 @@ async fn serves(
         machine.api.know(&found)?;
     };
     kernel::name(&member.identity.name, member.identity.holder.machine)?;
-    uplink.belong(member.desired.prefixes).await?;
+    uplink.belong(member.desired.prefixes, &member.desired.assignment).await?;
     machine.api.admit(&mut member, &capped)?;
     let (vpn_ip, vpn_prefix) = (member.desired.assignment.vpn_ip(), member.desired.prefixes.vpn);
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, vpn_ip, vpn_prefix).await?;

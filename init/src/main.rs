@@ -9,7 +9,7 @@
 //!   `where_a_child_cannot_be_listened_to_there_is_none`, `init/src/runtime/child.rs`
 //! - A task that panics is started again; a reaper or supervision that cannot be kept up ends the boot:
 //!   `init/src/runtime/services/tests.rs`
-//! - The machine passes nothing on but from pods and members to pods:
+//! - The machine passes nothing on but a pod's packets, what answers them, and members' to pods:
 //!   `every_way_through_the_machine_ends_where_it_should`
 //! - No route is taken whose link has no carrier: `no_route_is_taken_whose_link_has_no_carrier`
 //! - No address outlives its lease, though its DHCP client starts again:

@@ -14,8 +14,8 @@ use qemu::console::{Line, Mark};
 use qemu::deadline::Stopwatch;
 use qemu::machine::{Link, Mac};
 use qemu::network::{
-    Cable, Direction, DropReason, Faults, FrameCounters, Gateway, GatewaySetup, LeaseState, Network, OwnHost,
-    PortAnswer, Setup, StaticRoute,
+    Cable, Direction, DropReason, Faults, FrameCounters, Gateway, GatewaySetup, LeaseState, Network, OwnHost, Setup,
+    StaticRoute,
 };
 use qemu::{Deadline, Vm};
 use serde_json::json;
@@ -432,8 +432,9 @@ const PORTS: [u16; 3] = [model::ETCD_CLIENT_PORT, model::ETCD_PEER_PORT, model::
 
 fn listens(t: &Context) -> anyhow::Result<()> {
     let duo = Duo::copy(t)?;
-    let public = duo.premises.outside.scan_tcp(PLACES[0], PORTS, t.within(20))?;
-    ensure!(public.ports(PortAnswer::Closed) == PORTS, "{public:?}");
+    let asked = PORTS.into_iter().chain([model::PUBLIC_API_PORT]);
+    let public = duo.premises.outside.scan_tcp(PLACES[0], asked, t.within(20))?;
+    ensure!(public.answered() == [model::PUBLIC_API_PORT], "{public:?}");
     duo.saw(&PORTS)
 }
 

@@ -19,7 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a machine with pods has one port open", &["A7"], one_port),
     case("a pod cannot be reached from outside", &["A7"], scanned),
     case("nothing behind a machine's pods is reached from outside", &["A7"], behind),
-    case("a pod calls another pod, and no machine's API", &["A2", "A7", "W7"], calls),
+    case("a pod calls pods and what is outside, no machine's API", &["A2", "A7", "W7"], calls),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
 
@@ -146,19 +146,24 @@ fn behind(t: &Context) -> anyhow::Result<()> {
     for behind in ["10.244.0.1", "10.118.0.1", "10.96.0.1", "127.0.0.1"] {
         cluster.outside.silent(t, behind.parse().context("an address")?, network::private())?;
     }
-    let near = cluster.outside.host.scan_tcp(network::MACHINE, [8080, 10250], t.within(20))?;
-    ensure!(near.ports(PortAnswer::Closed) == [8080, 10250], "the host still reaches the machine itself: {near:?}");
+    let near = cluster.outside.host.scan_tcp(network::MACHINE, [network::PUBLIC_API, 8080, 10250], t.within(20))?;
+    ensure!(
+        near.ports(PortAnswer::Open) == [network::PUBLIC_API],
+        "the host still reaches the machine itself: {near:?}"
+    );
     Ok(())
 }
 
-/// The VPN's address is out of a pod's way. At the machine's public one, and at the pods' gateway, PID 1 closes without a word.
+/// The VPN's address refuses a pod. At the machine's public one, and at the pods' gateway, PID 1 closes without a word.
 fn calls(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
     let web = &cluster.get("pod/web")?["status"]["podIP"];
     let web = format!("{}:8080", web.as_str().context("the pod is somewhere")?);
     let machine = ["10.118.0.1", "10.244.0.1", &network::MACHINE.to_string()].map(str::to_owned);
     let apis = machine.iter().flat_map(|address| [7835, 7836].map(|port| format!("{address}:{port}")));
-    let places: Vec<_> = apis.chain([web.clone()]).collect();
+    // Nobody listens there, and only who hears the answer knows that: the host knows the machine's address, and no pod's.
+    let outside = format!("{}:80", network::HOST);
+    let places: Vec<_> = apis.chain([web.clone(), outside.clone()]).collect();
     let mut pod = wild_pod(WILD, "calls");
     pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places.join(" ") }]);
     cluster.apply(t, &pod)?;
@@ -170,6 +175,8 @@ fn calls(t: &Context) -> anyhow::Result<()> {
         let silent = said.lines().any(|line| line.starts_with(&format!("{place}: no ")));
         ensure!(answers == (place == web) && answers != silent, "{place}: {said}");
     }
+    let refused = format!("{outside}: no connection: Connection refused");
+    ensure!(said.lines().any(|line| line.starts_with(&refused)), "a pod hears nothing from outside: {said}");
     let told = cluster.log("audit.strangers")?;
     ensure!(told.iter().any(|line| line.contains("a pod's address")), "nobody called the public API: {told:#?}");
     Ok(())

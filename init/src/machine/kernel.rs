@@ -163,6 +163,7 @@ const SETTINGS: &[Row] = &[
     setting("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
     setting("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
     setting("net/ipv4/conf/default/rp_filter", "1", "as above, for links to come"),
+    setting("net/ipv4/conf/all/src_valid_mark", "1", "and are looked for by the rules that the question met"),
     setting(
         "net/ipv4/conf/default/ignore_routes_with_linkdown",
         "1",

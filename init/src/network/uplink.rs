@@ -1,10 +1,11 @@
-//! The uplink: every Ethernet link up, with an address by DHCP or from the config, behind routing rules that were
-//! there before the first link.
+//! The uplink: every Ethernet link up, with an address by DHCP or from the config, behind a filter and routing
+//! rules that were there before the first link.
 //!
 //! It knows nothing of the mesh: VPN and pod prefixes are only names of what an uplink must never reach or be given.
 
 mod carrier;
 mod dhcp;
+mod filter;
 mod rules;
 
 use std::fs;
@@ -12,13 +13,15 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use model::{Ipv4Prefix, NetworkConfig, Prefixes};
+use model::{Assignment, Ipv4Prefix, NetworkConfig, Prefixes};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use tokio::sync::watch;
 
 use self::carrier::Carriers;
+use self::filter::{Filter, Place};
+use super::nftables;
 use crate::facts::Address;
 use crate::runtime::durable;
 use crate::runtime::lock;
@@ -38,6 +41,9 @@ pub(crate) enum Error {
     /// A rule was refused: without all of them no link goes up.
     #[error("set routing rule {0}")]
     Rule(u32, #[source] rtnetlink::Error),
+    /// The filter is not in force: without it no link goes up.
+    #[error("set the filter of packets")]
+    Filter(#[source] nftables::Error),
     /// The route that keeps packets to pods from leaving by an uplink was refused.
     #[error("set the route to pods that are not there")]
     NoPod(#[source] rtnetlink::Error),
@@ -120,6 +126,7 @@ impl Uplink {
         let links = links().map_err(|error| Error::List("links", error))?;
         let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
+        filtered(&links, prefixes, None).await?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
@@ -144,11 +151,12 @@ impl Uplink {
         Ok(Self { network, links })
     }
 
-    /// Goes by the prefixes of the machine's cluster from now on.
+    /// Goes by the prefixes of the machine's cluster, and its place there, from now on.
     ///
     /// # Errors
     /// [`Error`] names the step; rules are left that deny no less than before.
-    pub(crate) async fn belong(&self, prefixes: Prefixes) -> Result<(), Error> {
+    pub(crate) async fn belong(&self, prefixes: Prefixes, assignment: &Assignment) -> Result<(), Error> {
+        filtered(&self.links, prefixes, Some(Place::of(assignment))).await?;
         rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
         Ok(())
@@ -246,6 +254,13 @@ impl Network {
         });
         self.board.facts().update(|now| now.link(&link.name, address));
     }
+}
+
+/// Has the filter be as it should be for a machine with these uplinks.
+async fn filtered(uplinks: &[Link], prefixes: Prefixes, place: Option<Place>) -> Result<(), Error> {
+    let uplinks = uplinks.iter().map(|link| link.name.as_str()).collect();
+    let text = Filter { uplinks, prefixes, place }.text();
+    tasks::blocking(move || nftables::perform(&text)).await.map_err(Error::Filter)
 }
 
 /// Ethernet links with a device behind them: not loopback, not WireGuard, not a pod's.

@@ -12,8 +12,11 @@ use netlink_packet_wireguard::{
     WireguardAllowedIp, WireguardAttribute, WireguardCmd, WireguardMessage, WireguardPeer, WireguardPeerAttribute,
     WireguardPeerFlags,
 };
-use rtnetlink::packet_route::AddressFamily;
+use nft::{KernelSets, Transaction};
+use rtnetlink::packet_route;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
@@ -111,8 +114,8 @@ async fn exchange(
     Ok(told)
 }
 
-/// Makes the machine a router for strangers, so that a test sees what its rules are there for: takes away the one that drops
-/// all packets that no other has allowed.
+/// Makes the machine a router for strangers, so that a test sees what its rules are there for: takes away its filter, and the rule
+/// that drops all packets that no other has allowed.
 pub(super) fn router() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -132,7 +135,17 @@ async fn route_for_strangers(kernel: &rtnetlink::Handle) -> io::Result<()> {
     }
     let last = last.ok_or_else(|| io::Error::other("no rule drops what others have not allowed"))?;
     kernel.rule().del(denial(last)).execute().await.map_err(io::Error::other)?;
+    without_filter()?;
     say("a router now");
+    Ok(())
+}
+
+/// Takes PID 1's table away.
+fn without_filter() -> io::Result<()> {
+    let text = Transaction::parse("delete table inet cairn").and_then(|text| text.batch(&KernelSets::new()));
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
+    bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+    send(&socket, &text.map_err(io::Error::other)?.bytes(), SendFlags::empty())?;
     Ok(())
 }
 
@@ -153,7 +166,7 @@ fn denies_all(rule: &RuleMessage) -> Option<u32> {
 /// The rule of this priority that drops all packets, as the kernel is told which one to delete.
 fn denial(priority: u32) -> RuleMessage {
     let mut message = RuleMessage::default();
-    message.header.family = AddressFamily::Inet;
+    message.header.family = packet_route::AddressFamily::Inet;
     message.header.action = RuleAction::Blackhole;
     message.attributes.push(RuleAttribute::Priority(priority));
     message

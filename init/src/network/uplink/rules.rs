@@ -1,6 +1,9 @@
 //! Routing rules that keep VPN and pod addresses out of reach from uplinks, and the machine from routing for strangers
 //! (A7). Default is to deny.
 //!
+//! The filter ([`super::filter`]) goes first, and marks what may be routed; these rules are the second fence, behind which all else
+//! meets what it met without a filter.
+//!
 //! Linux answers on any link for any of its addresses, so binding to the VPN address is not enough; and a machine that
 //! forwards for its pods forwards for everybody. [`table`] is the list, each row with its reason. The kernel's rule 0
 //! (everybody looks up local first) is deleted last; those it has behind ours are never asked.
@@ -17,6 +20,7 @@ use rtnetlink::packet_route::route::{RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
+use super::filter::ROUTED;
 use super::{Error, Link};
 
 const TABLE_LOCAL: u8 = 255;
@@ -24,8 +28,9 @@ const TABLE_MAIN: u8 = 254;
 
 /// The rule that denies whatever no other one allows.
 const DENIES: Rule<'_> = Rule {
-    priority: 18,
+    priority: 22,
     from: None,
+    is_marked: false,
     to: None,
     action: Action::Blackhole,
     because: "the machine is no router: neither between uplinks, nor from wg0, nor for pods",
@@ -35,6 +40,7 @@ const DENIES: Rule<'_> = Rule {
 const KERNELS: Rule<'_> = Rule {
     priority: 0,
     from: None,
+    is_marked: false,
     to: None,
     action: Action::Lookup(TABLE_LOCAL),
     because: "everybody looks up local first",
@@ -55,6 +61,8 @@ struct Rule<'a> {
     priority: u32,
     /// The link a packet came in by; `lo` is for the machine's own packets.
     from: Option<&'a str>,
+    /// Whether it concerns those alone that the filter lets be routed.
+    is_marked: bool,
     to: Option<Ipv4Prefix>,
     action: Action,
     because: &'static str,
@@ -63,20 +71,24 @@ struct Rule<'a> {
 /// The rules, in the order in which they are asked.
 fn table<'a>(prefixes: Prefixes, uplinks: impl IntoIterator<Item = &'a str>) -> Vec<Rule<'a>> {
     use Action::{Blackhole, Lookup, Unreachable};
-    let row = |priority, from, to, action, because| Rule { priority, from, to, action, because };
+    let row = |priority, from, to, action, because| Rule { priority, from, is_marked: false, to, action, because };
+    let marked = |priority, action, because| Rule { is_marked: true, ..row(priority, None, None, action, because) };
     let (vpn, pods) = (prefixes.vpn, Some(prefixes.pods));
     let mut rules = vec![
         row(10, Some("lo"), None, Lookup(TABLE_LOCAL), "own packets reach own addresses"),
         row(11, Some("wg0"), None, Lookup(TABLE_LOCAL), "members reach the VPN address"),
-        row(12, Some("lo"), None, Lookup(TABLE_MAIN), "own packets reach peers: 14 would drop them"),
+        row(12, Some("lo"), None, Lookup(TABLE_MAIN), "own packets reach peers: 18 would drop them"),
         row(13, Some("lo"), None, Unreachable, "who sends on this machine is told that there is no way"),
-        row(14, None, Some(vpn), Blackhole, "nobody else reaches the VPN address"),
+        marked(14, Lookup(TABLE_LOCAL), "what the filter lets in is this machine's, or"),
+        marked(15, Lookup(TABLE_MAIN), "it is passed on: from pods, to pods, and what answers them"),
+        marked(16, Unreachable, "who sends it is told that there is no way"),
+        row(18, None, Some(vpn), Blackhole, "nobody else reaches the VPN address"),
     ];
-    let closed = |uplink| row(15, Some(uplink), pods, Blackhole, "nobody outside reaches pods, or their gateway");
+    let closed = |uplink| row(19, Some(uplink), pods, Blackhole, "nobody outside reaches pods, or their gateway");
     rules.extend(uplinks.into_iter().map(closed));
     rules.extend([
-        row(16, None, None, Lookup(TABLE_LOCAL), "all reach public addresses, and pods their gateway"),
-        row(17, None, pods, Lookup(TABLE_MAIN), "pods and members reach pods: the one thing that is passed on"),
+        row(20, None, None, Lookup(TABLE_LOCAL), "all reach public addresses, and pods their gateway"),
+        row(21, None, pods, Lookup(TABLE_MAIN), "pods and members reach pods"),
         DENIES,
     ]);
     rules
@@ -147,6 +159,9 @@ impl Rule<'_> {
             Action::Unreachable => (RuleAction::Unreachable, 0),
         };
         message.attributes.push(RuleAttribute::Priority(self.priority));
+        if self.is_marked {
+            message.attributes.extend([RuleAttribute::FwMark(ROUTED), RuleAttribute::FwMask(ROUTED)]);
+        }
         message.attributes.extend(self.from.map(|link| RuleAttribute::Iifname(link.to_owned())));
         if let Some(prefix) = self.to {
             message.header.dst_len = prefix.bits();

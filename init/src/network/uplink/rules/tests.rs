@@ -1,8 +1,9 @@
-//! The rules as the kernel follows them (`fib_rules_lookup`, `fib_validate_source`), over the routes of a machine with two
-//! uplinks, the mesh and two pods. Cases on machines show that the kernel does; here is every way there is.
+//! The rules as the kernel follows them (`fib_rules_lookup`, `fib_validate_source`), behind the filter, over the routes of a machine
+//! with two uplinks, the mesh and two pods. Cases on machines show that the kernel does; here is every way there is.
 
 use model::{POD_PREFIX, VPN_PREFIX};
 
+use super::super::filter::tests::{Fate, Packet, PacketKind, fate, of_worker};
 use super::*;
 
 /// Where a packet ends.
@@ -55,8 +56,11 @@ fn main_table(to: Ipv4Addr) -> End {
     rows.into_iter().find(|(prefix, _)| within(to, prefix)).expect("there is a default route").1
 }
 
-fn lookup(rules: &[Rule<'_>], from: &str, to: Ipv4Addr) -> End {
+fn lookup(rules: &[Rule<'_>], (from, mark): (&str, u32), to: Ipv4Addr) -> End {
     for rule in rules {
+        if rule.is_marked && mark & ROUTED == 0 {
+            continue;
+        }
         if rule.from.is_some_and(|link| link != from) || rule.to.is_some_and(|prefix| !prefix.contains(to)) {
             continue;
         }
@@ -71,18 +75,29 @@ fn lookup(rules: &[Rule<'_>], from: &str, to: Ipv4Addr) -> End {
     panic!("every packet meets a rule")
 }
 
-/// Fate of a packet, by its way and the way back that strict `rp_filter` asks for.
-fn way(rules: &[Rule<'_>], link: &'static str, source: &str, to: &str) -> End {
-    let end = lookup(rules, link, address(to));
+/// End of a packet that comes in with this mark, by its way and the way back that strict `rp_filter` asks for, with the same mark
+/// (`src_valid_mark`).
+fn routed(rules: &[Rule<'_>], (link, mark): (&'static str, u32), source: &str, to: &str) -> End {
+    let end = lookup(rules, (link, mark), address(to));
     if link == "lo" {
         return end;
     }
     let back = match end {
-        Here => lookup(rules, "lo", address(source)),
-        Out(out) => lookup(rules, out, address(source)),
+        Here => lookup(rules, ("lo", mark), address(source)),
+        Out(out) => lookup(rules, (out, mark), address(source)),
         Dropped | Refused => return end,
     };
     if back == Out(link) { end } else { Dropped }
+}
+
+/// End of a packet of this kind on a worker.
+fn way(rules: &[Rule<'_>], link: &'static str, (source, to): (&str, &str), kind: PacketKind) -> End {
+    let is_local = LOCAL.contains(&to);
+    let packet = Packet { link, source: address(source), to: address(to), kind, is_local };
+    match fate(&of_worker().text(), "prerouting", Fate::Dropped, packet) {
+        Fate::Passes(mark) => routed(rules, (link, mark), source, to),
+        Fate::Dropped | Fate::Refused | Fate::Untracked => Dropped,
+    }
 }
 
 fn rules() -> Vec<Rule<'static>> {
@@ -119,34 +134,70 @@ fn every_way_through_the_machine_ends_where_it_should() {
         // From members: the machine, and pods.
         ("wg0", MEMBER, VPN, Here),
         ("wg0", OTHERS_POD, PODS[0], Out("veth0")),
+        ("wg0", MEMBER, PODS[0], Out("veth0")),
+        ("wg0", OTHERS_POD, VPN, Here),
         ("wg0", MEMBER, eth0, Dropped),
         ("wg0", MEMBER, eth1, Dropped),
         ("wg0", MEMBER, FAR, Dropped),
         ("wg0", MEMBER, "10.118.0.3", Dropped),
         ("wg0", OTHERS_POD, FAR, Dropped),
-        // From pods: pods, their gateway, public addresses.
+        // From pods: pods, members, and what is outside.
         ("veth0", PODS[0], PODS[1], Out("veth1")),
         ("veth0", PODS[0], OTHERS_POD, Out("wg0")),
         ("veth0", PODS[0], GATEWAY, Here),
         ("veth0", PODS[0], PUBLIC[0], Here),
-        ("veth0", PODS[0], VPN, Dropped),
-        ("veth0", PODS[0], MEMBER, Dropped),
-        ("veth0", PODS[0], eth0, Dropped),
-        ("veth0", PODS[0], FAR, Dropped),
+        ("veth0", PODS[0], VPN, Here),
+        ("veth0", PODS[0], MEMBER, Out("wg0")),
+        ("veth0", PODS[0], eth0, Out("eth0")),
+        ("veth0", PODS[0], eth1, Out("eth1")),
+        ("veth0", PODS[0], FAR, Out("eth0")),
         ("veth0", PODS[1], PUBLIC[0], Dropped),
+        ("veth0", PODS[0], NO_POD, Refused),
         // The machine itself.
         ("lo", PUBLIC[0], eth0, Out("eth0")),
         ("lo", PUBLIC[0], FAR, Out("eth0")),
         ("lo", VPN, VPN, Here),
         ("lo", VPN, MEMBER, Out("wg0")),
+        ("lo", VPN, OTHERS_POD, Out("wg0")),
         ("lo", GATEWAY, PODS[1], Out("veth1")),
         ("lo", GATEWAY, OTHERS_POD, Out("wg0")),
     ] {
-        assert_eq!(way(&rules, link, source, to), end, "{source} to {to}, in by {link}");
+        let ended = way(&rules, link, (source, to), PacketKind::Tcp(7836));
+        assert_eq!(ended, end, "{source} to {to}, in by {link}");
     }
     // Said by the route, not by a rule: who waits for a pod that has ended is told at once.
-    assert_eq!(way(&rules, "lo", GATEWAY, NO_POD), Refused);
-    assert_eq!(way(&rules, "wg0", OTHERS_POD, NO_POD), Refused);
+    assert_eq!(routed(&rules, ("lo", 0), GATEWAY, NO_POD), Refused);
+    assert_eq!(way(&rules, "wg0", (OTHERS_POD, NO_POD), PacketKind::Tcp(80)), Refused);
+    // What answers a pod is translated back before it is routed.
+    assert_eq!(routed(&rules, ("eth0", ROUTED), FAR, PODS[0]), Out("veth0"));
+    // What answers the machine's own question to a pod.
+    assert_eq!(way(&rules, "wg0", (OTHERS_POD, VPN), PacketKind::Answer), Here);
+    assert_eq!(way(&rules, "veth0", (PODS[0], VPN), PacketKind::Answer), Here);
+}
+
+/// Were there no filter, or one that marks nothing, no uplink would lead inside.
+///
+/// Proves: A7
+#[test]
+fn what_is_not_marked_reaches_no_more_than_before() {
+    let rules = rules();
+    for (link, source, to, end) in [
+        ("eth0", FAR, PUBLIC[0], Here),
+        ("eth0", NEIGHBOUR[0], VPN, Dropped),
+        ("eth0", NEIGHBOUR[0], MEMBER, Dropped),
+        ("eth0", NEIGHBOUR[0], GATEWAY, Dropped),
+        ("eth0", NEIGHBOUR[0], PODS[0], Dropped),
+        ("eth0", NEIGHBOUR[0], OTHERS_POD, Dropped),
+        ("eth0", NEIGHBOUR[0], NEIGHBOUR[1], Dropped),
+        ("eth0", PODS[0], PUBLIC[0], Dropped),
+        ("veth0", PODS[0], PODS[1], Out("veth1")),
+        ("veth0", PODS[0], VPN, Dropped),
+        ("veth0", PODS[0], MEMBER, Dropped),
+        ("veth0", PODS[0], FAR, Dropped),
+        ("wg0", MEMBER, FAR, Dropped),
+    ] {
+        assert_eq!(routed(&rules, (link, 0), source, to), end, "{source} to {to}, in by {link}");
+    }
 }
 
 /// The kernel's own rules behind ours are not asked, whatever links there are.
@@ -155,7 +206,7 @@ fn the_last_rule_is_for_everything_and_denies() {
     for uplinks in [&[][..], &UPLINKS[..]] {
         let rules = table(Prefixes::of(VPN_PREFIX), uplinks.iter().copied());
         let last = rules.last().expect("there are rules");
-        assert_eq!((last.from, last.to, last.action), (None, None, Action::Blackhole));
+        assert_eq!((last.from, last.to, last.is_marked, last.action), (None, None, false, Action::Blackhole));
         assert!(rules.is_sorted_by_key(|rule| rule.priority), "the kernel asks them in this order");
         let denied = rules.iter().filter(|rule| rule.to == Some(POD_PREFIX) && rule.action == Action::Blackhole);
         assert_eq!(denied.filter_map(|rule| rule.from).collect::<Vec<_>>(), uplinks);
@@ -169,7 +220,7 @@ fn rules_go_by_the_prefixes_of_the_cluster() {
     let cluster = Prefixes { vpn, pods, ..Prefixes::of(VPN_PREFIX) };
     let (before, after) = (rules(), table(cluster, UPLINKS));
     let but_prefixes = |rules: &[Rule<'static>]| {
-        let name = |rule: &Rule<'static>| (rule.priority, rule.from, rule.to.is_some(), rule.action);
+        let name = |rule: &Rule<'static>| (rule.priority, rule.from, rule.is_marked, rule.to.is_some(), rule.action);
         rules.iter().map(name).collect::<Vec<_>>()
     };
     assert_eq!(but_prefixes(&before), but_prefixes(&after));
@@ -183,7 +234,7 @@ fn rules_go_by_the_prefixes_of_the_cluster() {
         let same = told.iter().filter(|told| **told == (message.header.dst_len, message.attributes.clone()));
         assert_eq!(same.count(), 1, "{message:?}");
     }
-    let [denies, unreachable] = [14, 13].map(|priority| before.iter().find(|rule| rule.priority == priority));
+    let [denies, unreachable] = [18, 13].map(|priority| before.iter().find(|rule| rule.priority == priority));
     let header = |rule: Option<&Rule<'_>>| rule.map(|rule| rule.message().header).expect("there is one");
     assert_eq!((header(denies).action, header(denies).dst_len), (RuleAction::Blackhole, 16));
     assert_eq!((header(unreachable).action, header(unreachable).dst_len), (RuleAction::Unreachable, 0));
@@ -206,16 +257,19 @@ fn each_rule_does_something() {
             ("eth0", NEIGHBOUR[0], PUBLIC[0]),
             ("veth0", PODS[0], PODS[1]),
             ("eth0", NEIGHBOUR[0], NEIGHBOUR[1]),
+            ("veth0", PODS[0], FAR),
+            ("veth0", PODS[0], VPN),
         ];
-        let ends = |rules: &[Rule<'_>]| flows.map(|(link, _, to)| followed(rules, link, address(to)));
+        let ends = |rules: &[Rule<'_>]| {
+            [0, ROUTED].map(|mark| flows.map(|(link, _, to)| followed(rules, (link, mark), address(to))))
+        };
         let told = rule.action == Action::Unreachable;
         assert!(told || ends(&rules) != ends(&all), "nothing changes without {rule:?}");
     }
 }
 
 /// As [`lookup`], with the kernel's own rule for the main table behind ours.
-fn followed(rules: &[Rule<'_>], from: &str, to: Ipv4Addr) -> End {
-    let kernels =
-        Rule { priority: 32_766, from: None, to: None, action: Action::Lookup(TABLE_MAIN), because: "the kernel's" };
+fn followed(rules: &[Rule<'_>], from: (&str, u32), to: Ipv4Addr) -> End {
+    let kernels = Rule { priority: 32_766, action: Action::Lookup(TABLE_MAIN), because: "the kernel's", ..KERNELS };
     lookup(&[rules, &[kernels]].concat(), from, to)
 }

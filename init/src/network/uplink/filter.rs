@@ -1,0 +1,183 @@
+//! Filter of packets by the link that they come in by, before anybody translates their destination: table `inet cairn`. Default is to
+//! drop.
+//!
+//! ```text
+//!   prerouting, -300: what everybody may send is not tracked
+//!   prerouting, -150: uplink  only what answers, or what is open to everybody  ─► marked
+//!                     pod     own source, no loopback, no metadata address     ─► marked
+//!                     wg0     answers, the own VPN address, the own pods       ─► marked, else as it is
+//!   rules of `uplink`: a marked packet may be routed, all others by the table there
+//!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
+//!   postrouting:      a pod's packet leaves by an uplink with the machine's address
+//! ```
+//! What nf_tables translates later (kube-proxy does in prerouting, at -100) was let in here by its first destination, so a port that
+//! is opened by a service is no way in by an uplink.
+
+use std::fmt::{Display, Write as _};
+use std::net::Ipv4Addr;
+
+use model::{
+    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes,
+    VPN_API_PORT, VPN_PORT,
+};
+
+/// Bit of a packet's mark that says that it may be routed.
+pub(super) const ROUTED: u32 = 1;
+/// Ports of ours at VPN addresses: etcd's two, the members' API and the Kubernetes API. A pod reaches none of them.
+const CLOSED_TO_PODS: [u16; 4] = [ETCD_CLIENT_PORT, ETCD_PEER_PORT, VPN_API_PORT, KUBERNETES_API_PORT];
+/// Beginning of the names that the CNI plugin `ptp` gives the links of pods.
+const POD_LINKS: &str = "veth*";
+const MESH: &str = "wg0";
+/// Destinations that no pod has: loopback, the addresses at which clouds tell a machine's secrets, multicast and above.
+const NOT_FOR_PODS: [&str; 3] = ["127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"];
+
+/// Filter as it should be on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Filter<'a> {
+    /// Names of the links that lead outside.
+    pub(super) uplinks: Vec<&'a str>,
+    /// Prefixes of the machine's cluster.
+    pub(super) prefixes: Prefixes,
+    /// Place of the machine in its cluster, once it is a member.
+    pub(super) place: Option<Place>,
+}
+
+/// Addresses of a machine in its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Address of the machine itself.
+    pub(super) vpn: Ipv4Addr,
+    /// Addresses of its pods, if it has any.
+    pub(super) pods: Option<Ipv4Prefix>,
+}
+
+impl Place {
+    pub(super) const fn of(assignment: &Assignment) -> Self {
+        Self { vpn: assignment.vpn_ip(), pods: assignment.pods() }
+    }
+}
+
+impl Filter<'_> {
+    /// The table as a text in nftables' language, which replaces the one of before at once.
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::anew();
+        let (Prefixes { vpn, pods, services }, uplinks) = (self.prefixes, listed(&self.uplinks));
+        let closed = listed(&CLOSED_TO_PODS);
+        let inside = listed(&[vpn, pods, services]);
+        let outside = |rule: String| (!self.uplinks.is_empty()).then(|| format!("iifname {uplinks} {rule}"));
+
+        table.hook("untracked", ("filter", "prerouting", -300), "accept");
+        // Whoever knocks costs no memory: what is open to everybody passes without what would be known of its connection.
+        for open in [tcp_open("dport"), udp_open("dport"), "icmp type echo-request".to_owned()] {
+            table.rules("untracked", outside(format!("{open} notrack")));
+        }
+        table.hook("untracked-answers", ("filter", "output", -300), "accept");
+        table.rules("untracked-answers", [tcp_open("sport"), udp_open("sport")].map(|open| format!("{open} notrack")));
+
+        table.chain("uplink");
+        table.chain("mesh");
+        table.chain("pod");
+        table.hook("prerouting", ("filter", "prerouting", -150), "drop");
+        table.rules("prerouting", ["iifname lo accept".to_owned(), "meta nfproto ipv6 drop".to_owned()]);
+        for rule in [
+            format!("ip daddr {inside} drop"),
+            format!("ip saddr {inside} drop"),
+            "ip daddr 127.0.0.0/8 drop".to_owned(),
+            "fib daddr type local jump uplink".to_owned(),
+        ] {
+            table.rules("prerouting", outside(rule));
+        }
+        table.rules("prerouting", [format!("iifname {MESH} jump mesh"), format!("iifname {POD_LINKS} jump pod")]);
+        let passes = |what: &str| format!("{what} meta mark set mark or {ROUTED} accept");
+        let answers = passes("ct state established,related");
+        table.rules(
+            "uplink",
+            [
+                answers.clone(),
+                passes(&tcp_open("dport")),
+                passes(&udp_open("dport")),
+                passes("icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem }"),
+            ],
+        );
+        table.rules("mesh", [answers]);
+        if let Some(Place { vpn, pods }) = self.place {
+            table.rules("mesh", [passes(&format!("ip daddr {vpn}"))]);
+            if let Some(pods) = pods {
+                // The gateway is the machine's own: who reaches it is decided by the routing rules.
+                table.rules(
+                    "mesh",
+                    [format!("ip daddr {} accept", pods.nth(1).expect("a /24")), passes(&format!("ip daddr {pods}"))],
+                );
+                table.rules("pod", [format!("ip saddr != {pods} drop")]);
+                table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
+            }
+        }
+        table.rules("mesh", ["accept".to_owned()]);
+
+        table.hook("input", ("filter", "input", 0), "accept");
+        table.rules(
+            "input",
+            [
+                format!("iifname {POD_LINKS} ip daddr {vpn} tcp dport {closed} reject"),
+                format!("iifname {MESH} ip saddr {pods} tcp dport {closed} reject"),
+            ],
+        );
+        table.hook("forward", ("filter", "forward", 0), "accept");
+        // Whoever it comes from: a machine passes on to another's ports what its own services translate, for pods anywhere.
+        table.rules("forward", [format!("ip daddr {vpn} tcp dport {closed} reject")]);
+        // The address of a service that nobody has translated is nowhere, and no uplink's business.
+        table.rules("forward", [format!("ip daddr {services} reject")]);
+        table.hook("egress", ("nat", "postrouting", 100), "accept");
+        if !self.uplinks.is_empty() {
+            table.rules("egress", [format!("ip saddr {pods} oifname {uplinks} masquerade")]);
+        }
+        table.0
+    }
+}
+
+/// Text of a table, as it grows.
+#[derive(Debug)]
+struct Table(String);
+
+impl Table {
+    const NAME: &str = "inet cairn";
+
+    /// A table that is empty, whatever was in it.
+    fn anew() -> Self {
+        Self(format!("destroy table {0}\nadd table {0}\n", Self::NAME))
+    }
+
+    fn chain(&mut self, name: &str) {
+        self.line(&format!("add chain {} {name}", Self::NAME));
+    }
+
+    fn hook(&mut self, name: &str, (kind, hook, priority): (&str, &str, i16), policy: &str) {
+        let properties = format!("type {kind} hook {hook} priority {priority} ; policy {policy} ;");
+        self.line(&format!("add chain {} {name} {{ {properties} }}", Self::NAME));
+    }
+
+    fn rules(&mut self, chain: &str, rules: impl IntoIterator<Item = String>) {
+        for rule in rules {
+            self.line(&format!("add rule {} {chain} {rule}", Self::NAME));
+        }
+    }
+
+    fn line(&mut self, line: &str) {
+        let _never_fails = writeln!(self.0, "{line}");
+    }
+}
+
+fn tcp_open(port: &str) -> String {
+    format!("tcp {port} {PUBLIC_API_PORT}")
+}
+
+fn udp_open(port: &str) -> String {
+    format!("udp {port} {VPN_PORT}")
+}
+
+fn listed(all: &[impl Display]) -> String {
+    format!("{{ {} }}", all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,227 @@
+//! The table as the kernel follows it, read from its text, over packets of every kind. Cases on machines show that the kernel does.
+
+use model::VPN_PREFIX;
+
+use super::*;
+
+/// Packet, as far as the table looks at it.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Packet<'a> {
+    /// Link that it comes in by.
+    pub(in super::super) link: &'a str,
+    pub(in super::super) source: Ipv4Addr,
+    pub(in super::super) to: Ipv4Addr,
+    pub(in super::super) kind: PacketKind,
+    /// Whether an address of the machine is its destination.
+    pub(in super::super) is_local: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum PacketKind {
+    /// First of a connection.
+    Tcp(u16),
+    Udp(u16),
+    Echo,
+    /// Packet of a connection that is there.
+    Answer,
+}
+
+/// Verdict of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Fate {
+    /// Goes on, with this mark.
+    Passes(u32),
+    Dropped,
+    Refused,
+    Untracked,
+}
+
+/// Fate of a packet in a base chain whose policy is `policy`.
+pub(in super::super) fn fate(text: &str, chain: &str, policy: Fate, packet: Packet<'_>) -> Fate {
+    let mut mark = 0;
+    match walk(text, chain, packet, &mut mark).unwrap_or(policy) {
+        Fate::Passes(_) => Fate::Passes(mark),
+        ended @ (Fate::Dropped | Fate::Refused | Fate::Untracked) => ended,
+    }
+}
+
+fn walk(text: &str, chain: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fate> {
+    let beginning = format!("add rule inet cairn {chain} ");
+    text.lines().filter_map(|line| line.strip_prefix(&beginning)).find_map(|rule| obey(text, rule, packet, mark))
+}
+
+/// Verdict of a rule; none where it does not concern the packet, or says nothing of its fate.
+fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fate> {
+    let mut rest = rule.trim();
+    while !rest.is_empty() {
+        let (statement, behind) = statement(rest);
+        rest = behind.trim();
+        let words: Vec<&str> = statement.split(' ').collect();
+        let concerns = match words[..] {
+            ["iifname", ref links @ ..] => is_among(links, |link| match link.strip_suffix('*') {
+                Some(beginning) => packet.link.starts_with(beginning),
+                None => packet.link == link,
+            }),
+            ["meta", "nfproto", "ipv6"] => false,
+            ["ip", "saddr", "!=", prefix] => !is_within(packet.source, prefix),
+            ["ip", "saddr", ref prefixes @ ..] => is_among(prefixes, |prefix| is_within(packet.source, prefix)),
+            ["ip", "daddr", ref prefixes @ ..] => is_among(prefixes, |prefix| is_within(packet.to, prefix)),
+            ["fib", "daddr", "type", "local"] => packet.is_local,
+            ["ct", "state", "established,related"] => packet.kind == PacketKind::Answer,
+            ["tcp", "dport", ref ports @ ..] => is_among(ports, |port| packet.kind == PacketKind::Tcp(number(port))),
+            ["udp", "dport", port] => packet.kind == PacketKind::Udp(number(port)),
+            ["icmp", "type", ref kinds @ ..] => {
+                packet.kind == PacketKind::Echo && is_among(kinds, |kind| kind == "echo-request")
+            }
+            ["meta", "mark", "set", "mark", "or", bit] => {
+                *mark |= u32::from(number(bit));
+                true
+            }
+            ["jump", chain] => return walk(text, chain, packet, mark),
+            ["accept"] => return Some(Fate::Passes(*mark)),
+            ["drop"] => return Some(Fate::Dropped),
+            ["reject"] => return Some(Fate::Refused),
+            ["notrack"] => return Some(Fate::Untracked),
+            _ => panic!("`{statement}` of `{rule}` is not known here"),
+        };
+        if !concerns {
+            return None;
+        }
+    }
+    None
+}
+
+/// The first statement of a rule, and what stands behind it.
+fn statement(rule: &str) -> (&str, &str) {
+    let words = rule.split(' ').take_while(|word| *word != "{").count();
+    let is_verdict = |word: &&str| ["accept", "drop", "reject", "notrack", "jump"].contains(word);
+    let wanted = match rule.split(' ').collect::<Vec<_>>()[..] {
+        [word, ..] if word != "jump" && is_verdict(&word) => 1,
+        ["iifname", "{", ..] | [_, _, "{", ..] => rule[..=rule.find('}').expect("a list ends")].split(' ').count(),
+        ["jump" | "iifname", ..] => 2,
+        ["meta", "mark", ..] => 6,
+        ["fib", ..] | ["ip", _, "!=", ..] => 4,
+        _ => 3.min(words),
+    };
+    let end = rule.match_indices(' ').nth(wanted - 1).map_or(rule.len(), |(place, _)| place);
+    rule.split_at(end)
+}
+
+fn is_among(listed: &[&str], is_one: impl Fn(&str) -> bool) -> bool {
+    listed.iter().map(|word| word.trim_end_matches(',')).filter(|word| !["{", "}"].contains(word)).any(is_one)
+}
+
+fn is_within(address: Ipv4Addr, prefix: &str) -> bool {
+    match prefix.parse::<Ipv4Prefix>() {
+        Ok(prefix) => prefix.contains(address),
+        Err(_) => prefix.parse() == Ok(address),
+    }
+}
+
+fn number(text: &str) -> u16 {
+    text.parse().expect("a number")
+}
+
+/// Filter of a worker with two uplinks.
+pub(in super::super) fn of_worker() -> Filter<'static> {
+    Filter {
+        uplinks: vec!["eth0", "eth1"],
+        prefixes: Prefixes::of(VPN_PREFIX),
+        place: Some(Place { vpn: Ipv4Addr::new(10, 118, 0, 1), pods: Some(model::pod_prefix(0)) }),
+    }
+}
+
+fn address(text: &str) -> Ipv4Addr {
+    text.parse().expect("an address")
+}
+
+const LOCAL: [&str; 4] = ["192.0.2.10", "10.118.0.1", "10.244.0.1", "127.0.0.1"];
+
+fn packet<'a>((link, source, to): (&'a str, &str, &str), kind: PacketKind) -> Packet<'a> {
+    Packet { link, source: address(source), to: address(to), kind, is_local: LOCAL.contains(&to) }
+}
+
+/// Text is understood as it stands, whatever the machine has.
+#[test]
+fn every_filter_is_a_text_of_nftables() {
+    let worker = of_worker();
+    let node = Filter { place: worker.place.map(|place| Place { pods: None, ..place }), ..worker.clone() };
+    let stranger = Filter { place: None, ..worker.clone() };
+    let without_links = Filter { uplinks: Vec::new(), ..worker.clone() };
+    for filter in [worker, node, stranger, without_links] {
+        let read = nft::Transaction::parse(&filter.text()).and_then(|text| text.batch(&nft::KernelSets::new()));
+        assert!(read.is_ok(), "{read:?} of\n{}", filter.text());
+    }
+}
+
+/// Proves: A7
+#[test]
+fn by_an_uplink_comes_in_what_is_open_to_everybody() {
+    let text = of_worker().text();
+    let comes = |to, kind| fate(&text, "prerouting", Fate::Dropped, packet(("eth0", "203.0.113.1", to), kind));
+    for kind in [PacketKind::Tcp(7836), PacketKind::Udp(7838), PacketKind::Echo, PacketKind::Answer] {
+        assert_eq!(comes("192.0.2.10", kind), Fate::Passes(ROUTED), "{kind:?}");
+        // Whatever stands behind the machine, and whoever routes it here.
+        for to in ["10.118.0.1", "10.118.0.2", "10.244.0.2", "10.244.0.1", "10.96.0.1", "127.0.0.1", "192.0.2.77"] {
+            assert_eq!(comes(to, kind), Fate::Dropped, "{kind:?} to {to}");
+        }
+        for source in ["10.118.0.2", "10.244.1.2", "10.96.0.1"] {
+            let spoofed = packet(("eth1", source, "192.0.2.10"), kind);
+            assert_eq!(fate(&text, "prerouting", Fate::Dropped, spoofed), Fate::Dropped, "{kind:?} from {source}");
+        }
+        let other_link = packet(("dummy0", "203.0.113.1", "192.0.2.10"), kind);
+        assert_eq!(fate(&text, "prerouting", Fate::Dropped, other_link), Fate::Dropped, "{kind:?}");
+    }
+    for kind in [22, 80, 2379, 6443, 7834, 7835, 10250, 30_000].map(PacketKind::Tcp) {
+        assert_eq!(comes("192.0.2.10", kind), Fate::Dropped, "{kind:?}");
+    }
+    assert_eq!(comes("192.0.2.10", PacketKind::Udp(53)), Fate::Dropped);
+}
+
+/// Proves: A7
+#[test]
+fn what_strangers_may_send_is_not_tracked() {
+    let text = of_worker().text();
+    for kind in [PacketKind::Tcp(7836), PacketKind::Udp(7838), PacketKind::Echo] {
+        let comes = |link| fate(&text, "untracked", Fate::Passes(0), packet((link, "203.0.113.1", "192.0.2.10"), kind));
+        assert_eq!([comes("eth0"), comes("eth1")], [Fate::Untracked; 2], "{kind:?}");
+        assert_eq!([comes("veth0"), comes("wg0")], [Fate::Passes(0); 2], "{kind:?}");
+    }
+}
+
+/// Proves: A7
+#[test]
+fn a_pod_reaches_no_port_of_ours_at_any_machine() {
+    let text = of_worker().text();
+    for port in [2379, 6443, 7834, 7835] {
+        let asked = |chain, way| fate(&text, chain, Fate::Passes(0), packet(way, PacketKind::Tcp(port)));
+        for way in [("veth0", "10.244.0.2", "10.118.0.1"), ("wg0", "10.244.1.2", "10.118.0.1")] {
+            assert_eq!(asked("input", way), Fate::Refused, "{port}: {way:?}");
+        }
+        // On to another machine, also what a third machine translates and passes on.
+        for way in [("veth0", "10.244.0.2", "10.118.0.2"), ("wg0", "10.244.1.2", "10.118.0.2")] {
+            assert_eq!(asked("forward", way), Fate::Refused, "{port}: {way:?}");
+        }
+        assert_eq!(asked("input", ("wg0", "10.118.0.2", "10.118.0.1")), Fate::Passes(0), "a member may");
+        assert_eq!(asked("forward", ("veth0", "10.244.0.2", "10.96.0.1")), Fate::Refused, "nobody translates it");
+    }
+    let kubelet = packet(("veth0", "10.244.0.2", "10.118.0.1"), PacketKind::Tcp(10_250));
+    assert_eq!(fate(&text, "input", Fate::Passes(0), kubelet), Fate::Passes(0), "it asks who calls");
+}
+
+/// Proves: A7
+#[test]
+fn a_pod_speaks_for_itself_alone_and_to_no_metadata() {
+    let text = of_worker().text();
+    let sends =
+        |source, to| fate(&text, "prerouting", Fate::Dropped, packet(("veth0", source, to), PacketKind::Tcp(80)));
+    for to in ["10.244.0.3", "10.244.1.2", "203.0.113.1", "10.118.0.2", "10.244.0.1"] {
+        assert_eq!(sends("10.244.0.2", to), Fate::Passes(ROUTED), "{to}");
+        for source in ["10.244.1.2", "10.118.0.1", "203.0.113.1"] {
+            assert_eq!(sends(source, to), Fate::Dropped, "{source} to {to}");
+        }
+    }
+    for to in ["127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255"] {
+        assert_eq!(sends("10.244.0.2", to), Fate::Dropped, "{to}");
+    }
+}
