@@ -279,6 +279,12 @@ impl Duo {
         [after.len(), before.len()]
     }
 
+    /// Lines of both machines since they came back as they were saved.
+    fn said(&self) -> Vec<String> {
+        let lines = |vm: &Vm| vm.said().into_iter().filter(|line| line.end > vm.started()).collect::<Vec<_>>();
+        self.machines.iter().flat_map(lines).map(|line| line.text).collect()
+    }
+
     /// A machine does what the debug profile's test service of this name does.
     fn inject(&self, n: usize, service: &str) -> anyhow::Result<()> {
         self.session(n)?.inject(FaultKind::TestService, service)?;
@@ -412,7 +418,7 @@ fn rest(t: &Context) -> anyhow::Result<()> {
     let written = [0, 1].map(|n| duo.written(n));
     // What they wrote before they were saved is seen.
     let rests = |[after, before]: &[usize; 2]| *after == 0 && *before > 0;
-    ensure!(written.iter().all(rests), "written while nothing changes, and before: {written:?}");
+    ensure!(written.iter().all(rests), "written while nothing changes, and before: {written:?}; {:#?}", duo.said());
     Ok(())
 }
 

@@ -160,7 +160,7 @@ fn cgroups(most: u64) -> [Row; 12] {
 /// Settings under /proc/sys, each with its reason. The image brings the kernel that has them all, so that one which cannot
 /// be set is not a kernel's way but a fault, and the machine does not go on without what it stands for.
 const SETTINGS: &[Row] = &[
-    setting("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
+    setting("net/ipv4/ip_forward", "1", "the machine routes for its pods; filter and rules decide what may pass"),
     setting("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
     setting("net/ipv4/conf/default/rp_filter", "1", "as above, for links to come"),
     setting("net/ipv4/conf/all/src_valid_mark", "1", "and are looked for by the rules that the question met"),

@@ -115,7 +115,7 @@ impl Uplink {
     /// not wait for a lease.
     ///
     /// # Errors
-    /// [`Error`] names the step; a machine without its routing rules stays off the network.
+    /// [`Error`] names the step; a machine without its filter and routing rules stays off the network.
     pub(crate) async fn up(
         board: &Board,
         tree: &Services,
