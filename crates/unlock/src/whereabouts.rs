@@ -68,3 +68,22 @@ pub(crate) fn each_once(all: impl Iterator<Item = Endpoint>) -> Vec<Endpoint> {
     }
     endpoints
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_named_that_were_heard_of() {
+        let machine = |n| MachineId([n; 16]);
+        let place = || Endpoint::read("192.0.2.1:7838").expect("a place");
+        let mut whereabouts = Whereabouts::default();
+        let seen = [(machine(2), vec![place()]), (machine(3), vec![place()])].into();
+        whereabouts.learn(machine(1), Some(place()), seen, |of| of == machine(2));
+        assert_eq!(
+            whereabouts.machines().collect::<Vec<_>>(),
+            [machine(1), machine(2)],
+            "and no machine that is no voter"
+        );
+    }
+}

@@ -9,7 +9,8 @@ use keys::data_key::{DataKey, HeaderFields, Holder};
 use keys::directory::{self, Coordinator, Notes};
 use keys::header::{Copy, HeaderState, Suite};
 use keys::identity::{SigningKey, cluster_id, machine_id};
-use keys::recovery::RecoveryPubKey;
+use keys::record::Record;
+use keys::recovery::{RecoveryPubKey, SealedToOwner, SecretContext, SecretKind};
 use keys::share::Share;
 use model::{ColdStart, ConfigDigest, LocalKey, MachineId, MasterSecret, NodeName, Uuid, VolumeKey};
 use zeroize::Zeroizing;
@@ -156,6 +157,23 @@ fn a_key_that_does_not_open_the_disk_is_no_half_of_it() {
     assert_eq!((right.key.expose(), right.next.is_some()), (&[KEY.0; 32], true), "with what came along");
     let older = ClusterHalf { generation: KEY.1 - 1, ..right };
     assert!(member.judge(older).is_err(), "the key of another generation");
+}
+
+#[test]
+fn the_owner_is_shown_the_record_that_lies_there() {
+    let (body, holder) = (body(), body().holder());
+    let context = SecretContext {
+        kind: SecretKind::ClusterKey,
+        cluster: holder.cluster,
+        machine: holder.machine,
+        disk: DISK,
+        key_generation: KEY.1,
+    };
+    let record = Record { context, sealed: SealedToOwner { encapsulated: [1; 32], ciphertext: [2; 48] } };
+    let without = disk(&body);
+    let disk = LockedDisk { record: Some(record), ..disk(&body) };
+    let shown = |disk: &LockedDisk| LockedMember::new(&body, SEAL, disk).record().copied();
+    assert_eq!([shown(&disk), shown(&without)], [Some(record), None]);
 }
 
 /// Proves: K6
