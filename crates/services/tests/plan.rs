@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, Prefixes, VPN_PREFIX, pod_prefix};
 use pki::{AuthorityKind, Usage};
@@ -15,9 +16,9 @@ use proptest::prelude::*;
 use services::{
     Credential, DIRECTORIES, ETCD_REVOKED, ETCD_USERS, EtcdCluster, EtcdPlan, EtcdRights, EtcdUsers, ReadinessProbe,
     Run, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, ServiceFile, ServicePlan, ServicePrivileges,
-    ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, reserve, wanted,
+    ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, names, reserve, wanted,
 };
-use supervise::{Fingerprint, Need, Spec, Tree};
+use supervise::{Fingerprint, Need, Readiness, Spec, Tree};
 
 fn plan() -> ServicePlan {
     ServicePlan {
@@ -32,10 +33,7 @@ fn plan() -> ServicePlan {
 
 /// Spec and program of each unit that is one, in the order of their start.
 fn programs(plan: &ServicePlan) -> Vec<(Spec, ServiceProgram)> {
-    let program = |unit: Unit| match unit.run {
-        Run::Program(program) => Some((unit.spec, program)),
-        Run::Task(_) => None,
-    };
+    let program = |unit: Unit| unit.as_program().cloned().map(|program| (unit.spec, program));
     wanted(plan).into_iter().filter_map(program).collect()
 }
 
@@ -111,6 +109,32 @@ fn text(program: &ServiceProgram) -> String {
 /// Paths below `folder` that a text names.
 fn named<'a>(text: &'a str, folder: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(['=', '"', '\n', ',', ' ']).filter(move |word| word.starts_with(folder))
+}
+
+/// Spec of the unit called `name`.
+fn spec(plan: &ServicePlan, name: &str) -> Spec {
+    wanted(plan).into_iter().map(|unit| unit.spec).find(|spec| spec.name == *name).unwrap()
+}
+
+#[test]
+fn a_program_is_ready_by_its_probe_and_a_task_once_it_runs() {
+    for unit in wanted(&plan()) {
+        let expected = if unit.as_program().is_some() { Readiness::Probe } else { Readiness::OnStart };
+        assert_eq!(unit.spec.ready, expected, "{}", unit.spec.name);
+    }
+}
+
+#[test]
+fn pods_have_longer_to_end_than_kubelet_gives_each() {
+    assert!(spec(&plan(), names::PODS).stop_deadline > Duration::from_secs(30));
+}
+
+#[test]
+fn the_observer_waits_for_no_apiserver_but_the_machines_own() {
+    let own = [Need::ready(names::APISERVER)];
+    let worker = ServicePlan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan() };
+    let needs = [plan(), worker].map(|plan| spec(&plan, names::OBSERVER).needs);
+    assert_eq!(needs, [own.to_vec(), Vec::new()]);
 }
 
 proptest! {

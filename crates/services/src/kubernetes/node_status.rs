@@ -128,6 +128,13 @@ mod tests {
 
     const BOOT: ThisBoot<'_> = ThisBoot { id: "f2b0", since: 1_795_000_000 };
 
+    #[test]
+    fn a_node_and_its_lease_have_the_nodes_name() {
+        let node = NodeName::chosen("node-1").expect("a name");
+        assert_eq!(node_path(&node), "/api/v1/nodes/node-1");
+        assert_eq!(lease_path(&node), "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1");
+    }
+
     fn node(boot_id: &str, ready: &str) -> Vec<u8> {
         serde_json::json!({
             "kind": "Node",

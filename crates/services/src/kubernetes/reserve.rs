@@ -32,6 +32,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_pid_1_keeps_is_twice_what_it_may_hold() {
+        const MUST: u64 = 16 * 1024 * 1024;
+        assert_eq!(MEMORY_OF_PID_1, 2 * MUST);
+    }
+
+    #[test]
     fn pods_never_get_the_last_pids_of_a_machine() {
         // The default of 32 768, a machine of 3 GiB, one of 1 GiB, and one that is too small for all of it.
         for (most, pods) in [(32_768, 24_576), (24_000, 18_000), (8_000, 3_904), (4_096, 1), (0, 1)] {
