@@ -645,3 +645,17 @@ fn units_that_failed_half_way_stop_before_anything_goes() {
     assert!(world.steps().contains(&EffectKind::Units), "they stop");
     assert_eq!(end(&world), node_end());
 }
+
+/// Proves: O11
+#[test]
+fn why_a_role_is_held_up_is_told_until_it_rests() {
+    let mut world = World::coordinator();
+    world.start().fails(EffectKind::Units).settle();
+    let told = |world: &mut World| {
+        let of_role = |effect| if let Effect::Report(Part::Role, text) = effect { Some(text) } else { None };
+        world.past().into_iter().filter_map(of_role).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut world), [Some(String::from("fails"))]);
+    world.pass(30);
+    assert_eq!(told(&mut world), [None], "it was done again, and all is as it should be");
+}
