@@ -382,6 +382,23 @@ mod tests {
         assert!(world.past().contains(&Effect::ChangeMember(MemberStep::Remove(id(4)))));
     }
 
+    /// Nothing changes in etcd where one coordinates alone, but by its own records. Proves: K4
+    #[test]
+    fn who_coordinates_alone_looks_at_etcds_members_no_more() {
+        for (coordinators, voters, learners, looks) in [
+            (&[1][..], &[1][..], &[][..], false),
+            (&[1, 2], &[1], &[], true),
+            (&[1, 2], &[1], &[2], true),
+            (&[1], &[1, 2], &[], true),
+        ] {
+            let mut world = coordinator();
+            world.sees(with_members(6, coordinators, voters, learners)).settle().past();
+            world.pass(60);
+            let looked = count(&mut world, EffectKind::LookAtMembers) > 0;
+            assert_eq!(looked, looks, "{coordinators:?} coordinate, {voters:?} vote, {learners:?} learn");
+        }
+    }
+
     /// An etcd that has lost sight of a voter that answers refuses each change, until another one leads. Proves: K4
     #[test]
     fn a_step_that_is_refused_for_half_a_minute_is_another_leaders() {
