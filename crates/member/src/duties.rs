@@ -382,7 +382,7 @@ mod tests {
         assert!(world.past().contains(&Effect::ChangeMember(MemberStep::Remove(id(4)))));
     }
 
-    /// Nothing changes in etcd where one coordinates alone, but by its own records. Proves: K4
+    /// Where one coordinates alone, etcd's members change by its own records only. Proves: K4
     #[test]
     fn who_coordinates_alone_looks_at_etcds_members_no_more() {
         for (coordinators, voters, learners, looks) in [
