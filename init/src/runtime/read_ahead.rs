@@ -1,8 +1,8 @@
 //! Programs that start soon, read before they start, while a processor has nothing else to do: each block that is read first is
 //! checked against the root's hashes, and their check is most of what a first start costs (`drivers/md/dm-verity-target.c`).
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::fs::{self, File};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
 use model::Chain;
@@ -16,7 +16,7 @@ const PIECE: usize = 64 << 10;
 /// read by whoever starts it, who says why it fails.
 pub(crate) fn begin(files: Vec<PathBuf>) {
     let read_all = move || {
-        for file in files {
+        for file in each_once(files) {
             match read(&file) {
                 Ok(bytes) => tracing::debug!(file = %file.display(), bytes, "read ahead"),
                 Err(error) => tracing::debug!(file = %file.display(), error = %Chain(&error), "not read ahead"),
@@ -28,15 +28,21 @@ pub(crate) fn begin(files: Vec<PathBuf>) {
     }
 }
 
-/// Bytes that were read.
-fn read(path: &Path) -> io::Result<usize> {
-    let (mut file, mut piece, mut total) = (File::open(path)?, vec![0; PIECE], 0);
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(total),
-            bytes => total += bytes,
+/// Files that the paths lead to, in their order: several names may be links to one program.
+fn each_once(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for path in paths {
+        let file = fs::canonicalize(&path).unwrap_or(path);
+        if !files.contains(&file) {
+            files.push(file);
         }
     }
+    files
+}
+
+/// Bytes that were read.
+fn read(path: &Path) -> io::Result<u64> {
+    io::copy(&mut BufReader::with_capacity(PIECE, File::open(path)?), &mut io::sink())
 }
 
 #[cfg(test)]
@@ -47,8 +53,18 @@ mod tests {
     fn a_file_is_read_whole_and_an_absent_one_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("program");
-        std::fs::write(&file, vec![1; 3 * PIECE + 1]).expect("it is written");
-        assert_eq!(read(&file).expect("it is read"), 3 * PIECE + 1);
+        fs::write(&file, vec![1; 3 * PIECE + 1]).expect("it is written");
+        assert_eq!(read(&file).expect("it is read"), 3 * PIECE as u64 + 1);
         assert_eq!(read(&folder.path().join("none")).map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
+    }
+
+    #[test]
+    fn a_program_of_several_names_is_read_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().canonicalize().expect("it is there").join(name);
+        fs::write(path("one"), "").expect("it is written");
+        std::os::unix::fs::symlink("one", path("link")).expect("it is linked");
+        let paths = ["link", "none", "one"].map(path).to_vec();
+        assert_eq!(each_once(paths), ["one", "none"].map(path));
     }
 }
