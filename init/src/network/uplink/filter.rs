@@ -10,7 +10,7 @@
 //!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
-//! What nf_tables translates later (kube-proxy does in prerouting, at -100) was let in here by its first destination, so a port that
+//! A packet that nf_tables translates later (kube-proxy does in prerouting, at -100) was let in by its first destination, so a port that
 //! is opened by a service is no way in by an uplink.
 
 use std::fmt::{Display, Write as _};
