@@ -88,6 +88,7 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/init", RootContent::Executable(RootProgram::Init), "PID 1"),
     row("/bin/mount", RootContent::Link("init"), "kubelet runs it to mount volumes"),
     row("/bin/umount", RootContent::Link("init"), "kubelet runs it to unmount volumes"),
+    row("/bin/nft", RootContent::Link("init"), "PID 1 sets its filter by it"),
     row("/bin/etcd", RootContent::Executable(RootProgram::Etcd), "keeps the cluster's state"),
     row("/bin/containerd", RootContent::Executable(RootProgram::Containerd), "runs containers"),
     row(

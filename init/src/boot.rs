@@ -57,7 +57,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
     let found = enrolment.read(GivenAnswers::default()).await?;
     board.reached("found", MilestoneKind::Step);
-    let uplink = Uplink::up(&board, &tree, &found.network, found.vpn_prefix).await?;
+    let uplink = Uplink::up(&board, (&tree, &children), &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
     let api = PublicApi::open(reader, &children, &tree, &found, enrolment.ways()).await?;
     board.reached("public api", MilestoneKind::Step);

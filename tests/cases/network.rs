@@ -6,13 +6,15 @@
 use std::net::Ipv4Addr;
 use std::{slice, thread};
 
-use crate::{Case, Context, MachinePlan, Owner, ServiceStatus, Starts, Status, Stranger};
+use crate::{Case, Context, MachinePlan, Owner, Prerequisite, ServiceStatus, Starts, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::Vm;
 use qemu::console::Line;
 use qemu::machine::{Link, Mac};
 use qemu::network::{Cable, Network, OwnHost, PortAnswer, Report, Setup, StaticRoute};
+
+use super::victim::{VICTIM, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -36,6 +38,13 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[],
         starts: Starts::Cold,
         run: refused,
+    },
+    Case {
+        name: "nft does all of a text or nothing",
+        proves: &[],
+        needs: &[Prerequisite::Swtpm],
+        starts: Starts::From(VICTIM),
+        run: nft,
     },
 ];
 
@@ -100,6 +109,27 @@ fn lease(t: &Context) -> anyhow::Result<()> {
     ensure!(has_address(&status, MACHINE), "{status:#?}");
     let lease = outside.host.lease(CARD);
     ensure!(lease == Some(MACHINE), "{lease:?}");
+    Ok(())
+}
+
+/// The calls are kube-proxy's; which words are known, crate `nft` shows.
+fn nft(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.nft";
+    let mut victim = Victim::copy(t)?;
+    victim.session.inject(FaultKind::TestService, NAME)?;
+    victim.service_when(t, NAME, |service| service.state == "stopped")?;
+    let said = victim.lines(NAME, "")?;
+    let expected = [
+        "chains: 9",
+        "an unknown word: 1 Error: line 2: unexpected `quota`",
+        "a line that is refused: 1 Error: No such file or directory (os error 2) (line 2)",
+        "a trial: 0 ",
+        "a listing of what is not there: 1 Error: No such file or directory (os error 2)",
+        "a transaction: 0 ",
+        "a listing of what is there: 0 ",
+        "the same table: true",
+    ];
+    ensure!(said == expected, "{said:#?}");
     Ok(())
 }
 

@@ -133,7 +133,7 @@ pub enum BatchError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetError {
     /// Neither the text nor the kernel has such a set.
-    #[error("no set or map `{0}` is known")]
+    #[error("No such file or directory: a set or map `{0}`")]
     Unknown(String),
     /// Fields that are looked up are of other types than the set's keys.
     #[error("the fields are of other types than the keys of `{0}`")]

@@ -1,63 +1,47 @@
-//! Socket of the kernel's nf_tables: what a text in nftables' language says is done, all of it or nothing. The language is crate
-//! `nft`'s.
+//! The kernel's nf_tables, by the program `nft` of this image: all that a text in nftables' language says is done, or nothing. A
+//! child does it, so that the language, which is needed for a moment, takes no memory of PID 1's.
 
+use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 
-use nft::{BatchError, KernelSets, Transaction};
-use rustix::io::Errno;
-use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with};
+use services::Limits;
+use sys::process::Privileges;
 
-/// Bytes that are read at once: more than the kernel puts into one answer (`NLMSG_GOODSIZE`, `netlink_dump`).
-const ANSWER: usize = 64 << 10;
+use crate::runtime::child::{Children, Command, CompletionError};
+
+/// The program, as the image has it.
+const PROGRAM: &str = "/bin/nft";
+/// The name its lines have in the log.
+const SERVICE: &str = "nft";
+/// Bounds of the program, which needs 2 MiB for a table of PID 1's; the rest is room.
+const LIMITS: Limits = Limits { memory: 64 << 20, pids: 8 };
+/// Where the text lies that is in force, or was refused.
+const TEXT: &str = "/run/cairn/filter.nft";
 
 /// Why a text is not in force; nothing of it is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The socket does not open, or takes or gives nothing.
-    #[error("speak to nf_tables")]
-    Socket(#[source] io::Error),
-    /// The text is not understood.
-    #[error(transparent)]
-    Text(#[from] BatchError),
-    /// The kernel refuses a line.
-    #[error("nf_tables refuses line {0}")]
-    Refused(usize, #[source] io::Error),
+    /// The text cannot be written down for the program.
+    #[error("write `{TEXT}`")]
+    Write(#[source] io::Error),
+    /// The program failed.
+    #[error("set what `{TEXT}` says")]
+    Program(#[from] CompletionError),
 }
 
-impl From<Errno> for Error {
-    fn from(error: Errno) -> Self {
-        Self::Socket(error.into())
-    }
-}
-
-/// Has the kernel do what `text` says. The kernel is at it while this waits.
+/// Has the kernel do what `text` says.
 ///
 /// # Errors
 /// [`Error`]; then nothing of the text was done.
-pub(crate) fn perform(text: &str) -> Result<(), Error> {
-    let transaction = Transaction::parse(text)?;
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
-    bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-    let batch = transaction.batch(&KernelSets::new())?;
-    send(&socket, &batch.bytes(), SendFlags::empty())?;
-    // The kernel has done all, and told every error, by the time that it has taken the last byte (`nfnetlink_rcv_batch`).
-    let refusals = batch.refusals(&told(&socket)?);
-    match refusals.first() {
-        Some(refusal) => Err(Error::Refused(refusal.line, io::Error::from_raw_os_error(refusal.errno))),
-        None => Ok(()),
-    }
-}
-
-/// All that the kernel has told.
-fn told(socket: &OwnedFd) -> Result<Vec<u8>, Errno> {
-    let (mut all, mut answer) = (Vec::new(), vec![0; ANSWER]);
-    loop {
-        match recv(socket, &mut answer, RecvFlags::DONTWAIT) {
-            Ok((bytes, _)) => all.extend_from_slice(&answer[..bytes]),
-            Err(Errno::AGAIN) => return Ok(all),
-            Err(error) => return Err(error),
-        }
-    }
+pub(crate) async fn perform(children: &Children, text: &str) -> Result<(), Error> {
+    fs::write(TEXT, text).map_err(Error::Write)?;
+    let command = Command {
+        path: PROGRAM.to_owned(),
+        argv: ["nft", "--file", TEXT].map(str::to_owned).to_vec(),
+        environment: Vec::new(),
+        privileges: Privileges::Fixed,
+        limits: LIMITS,
+        apart: None,
+    };
+    Ok(children.complete(SERVICE, &command).await?)
 }

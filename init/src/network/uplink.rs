@@ -23,6 +23,7 @@ use self::carrier::Carriers;
 use self::filter::{Filter, Place};
 use super::nftables;
 use crate::facts::Address;
+use crate::runtime::child::Children;
 use crate::runtime::durable;
 use crate::runtime::lock;
 use crate::runtime::services::Services;
@@ -106,6 +107,7 @@ pub(crate) struct Network {
 #[derive(Debug)]
 pub(crate) struct Uplink {
     pub(crate) network: Network,
+    children: Children,
     /// Links that the rules name.
     links: Vec<Link>,
 }
@@ -118,7 +120,7 @@ impl Uplink {
     /// [`Error`] names the step; a machine without its filter and routing rules stays off the network.
     pub(crate) async fn up(
         board: &Board,
-        tree: &Services,
+        (tree, children): (&Services, &Children),
         config: &NetworkConfig,
         vpn_prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
@@ -126,7 +128,7 @@ impl Uplink {
         let links = links().map_err(|error| Error::List("links", error))?;
         let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
-        filtered(&links, prefixes, None).await?;
+        filtered(children, &links, prefixes, None).await?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
@@ -148,7 +150,7 @@ impl Uplink {
                 }
             }
         }
-        Ok(Self { network, links })
+        Ok(Self { network, children: children.clone(), links })
     }
 
     /// Goes by the prefixes of the machine's cluster, and its place there, from now on.
@@ -156,7 +158,7 @@ impl Uplink {
     /// # Errors
     /// [`Error`] names the step; rules are left that deny no less than before.
     pub(crate) async fn belong(&self, prefixes: Prefixes, assignment: &Assignment) -> Result<(), Error> {
-        filtered(&self.links, prefixes, Some(Place::of(assignment))).await?;
+        filtered(&self.children, &self.links, prefixes, Some(Place::of(assignment))).await?;
         rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
         Ok(())
@@ -257,10 +259,14 @@ impl Network {
 }
 
 /// Has the filter be as it should be for a machine with these uplinks.
-async fn filtered(uplinks: &[Link], prefixes: Prefixes, place: Option<Place>) -> Result<(), Error> {
+async fn filtered(
+    children: &Children,
+    uplinks: &[Link],
+    prefixes: Prefixes,
+    place: Option<Place>,
+) -> Result<(), Error> {
     let uplinks = uplinks.iter().map(|link| link.name.as_str()).collect();
-    let text = Filter { uplinks, prefixes, place }.text();
-    tasks::blocking(move || nftables::perform(&text)).await.map_err(Error::Filter)
+    nftables::perform(children, &Filter { uplinks, prefixes, place }.text()).await.map_err(Error::Filter)
 }
 
 /// Ethernet links with a device behind them: not loopback, not WireGuard, not a pod's.

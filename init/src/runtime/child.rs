@@ -63,6 +63,24 @@ fn log_of<'a>(service: &'a str, apart: Option<OwnLog>, line: &[u8]) -> &'a str {
     }
 }
 
+/// Why a program has not done what it was run for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompletionError {
+    /// The program cannot be run.
+    #[error("run `{0}`")]
+    Run(String, #[source] io::Error),
+    /// The program failed; its words are in the log.
+    #[error("`{path}` ended with {exit:?}; its words are in the log of `{service}`")]
+    Failed {
+        /// Path of the executable.
+        path: String,
+        /// How it ended.
+        exit: Exit,
+        /// The name its lines have in the log.
+        service: &'static str,
+    },
+}
+
 /// A running child and its cgroup.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -94,6 +112,23 @@ impl Children {
     /// When the cgroup cannot be made or the executable not be run; there is no child then.
     pub(crate) fn spawn(&self, service: &str, command: &Command) -> io::Result<Running> {
         self.spawn_in(Cgroup::create(service, command.limits)?, service, command)
+    }
+
+    /// Runs `command` to its end in the cgroup of `service`; nothing of it is left then.
+    ///
+    /// # Errors
+    /// [`CompletionError`], also where the program says by its exit code that it failed.
+    pub(crate) async fn complete(&self, service: &'static str, command: &Command) -> Result<(), CompletionError> {
+        let failed = |why| CompletionError::Run(command.path.clone(), why);
+        let mut running = self.spawn(service, command).map_err(failed)?;
+        let exit = running.exited().await;
+        running.gone().await;
+        match exit {
+            Exit::Code(0) => Ok(()),
+            exit @ (Exit::Code(_) | Exit::Signal(_)) => {
+                Err(CompletionError::Failed { path: command.path.clone(), exit, service })
+            }
+        }
     }
 
     fn spawn_in(&self, cgroup: Cgroup, service: &str, command: &Command) -> io::Result<Running> {

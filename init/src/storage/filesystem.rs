@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount as mount_at, unmount as unmount_at};
 use services::Limits;
-use sys::process::{Exit, Privileges};
+use sys::process::Privileges;
 
 use super::DATA;
-use crate::runtime::child::{Children, Command};
+use crate::runtime::child::{Children, Command, CompletionError};
 use crate::runtime::tasks;
 
 /// The program, as the image has it.
@@ -26,12 +26,9 @@ pub(crate) enum MakeError {
     /// The first block cannot be written.
     #[error("clear the first block of `{0}`")]
     Clear(PathBuf, #[source] io::Error),
-    /// The program cannot be run.
-    #[error("run `{PROGRAM}`")]
-    Run(#[source] io::Error),
-    /// The program failed; its words are in the log.
-    #[error("`{PROGRAM}` ended with {0:?}; its words are in the log of `{SERVICE}`")]
-    Refused(Exit),
+    /// The program failed.
+    #[error(transparent)]
+    Program(#[from] CompletionError),
 }
 
 /// Why the file system does not mount.
@@ -52,13 +49,7 @@ pub(super) async fn make(device: PathBuf, children: &Children) -> Result<(), Mak
         limits: LIMITS,
         apart: None,
     };
-    let mut running = children.spawn(SERVICE, &command).map_err(MakeError::Run)?;
-    let exit = running.exited().await;
-    running.gone().await;
-    match exit {
-        Exit::Code(0) => Ok(()),
-        exit @ (Exit::Code(_) | Exit::Signal(_)) => Err(MakeError::Refused(exit)),
-    }
+    Ok(children.complete(SERVICE, &command).await?)
 }
 
 /// mkfs.xfs looks for other file systems before it writes: what it reads first has been written once. Returns the size.

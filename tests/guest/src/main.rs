@@ -5,6 +5,7 @@ mod etcd;
 mod meshed;
 mod misbehave;
 mod netlink;
+mod nft;
 mod places;
 mod secrets;
 mod tpm;
@@ -42,6 +43,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("etcd") => etcd::ask(),
         Some("secrets") => secrets::all(),
         Some("places") => places::all(),
+        Some("nft") => nft::tried(),
         Some("router") => netlink::router(),
         Some("foreign") => netlink::foreign(),
         Some("returns") => meshed::returns(),

@@ -12,11 +12,8 @@ use netlink_packet_wireguard::{
     WireguardAllowedIp, WireguardAttribute, WireguardCmd, WireguardMessage, WireguardPeer, WireguardPeerAttribute,
     WireguardPeerFlags,
 };
-use nft::{KernelSets, Transaction};
 use rtnetlink::packet_route;
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, bind, send, socket_with};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
@@ -142,11 +139,10 @@ async fn route_for_strangers(kernel: &rtnetlink::Handle) -> io::Result<()> {
 
 /// Takes PID 1's table away.
 fn without_filter() -> io::Result<()> {
-    let text = Transaction::parse("delete table inet cairn").and_then(|text| text.batch(&KernelSets::new()));
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER))?;
-    bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-    send(&socket, &text.map_err(io::Error::other)?.bytes(), SendFlags::empty())?;
-    Ok(())
+    match crate::nft::run(&["--file", "-"], "delete table inet cairn\n")? {
+        output if output.status.success() => Ok(()),
+        output => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
+    }
 }
 
 /// Priority of a rule that drops packets to anywhere from any link; none for any other.

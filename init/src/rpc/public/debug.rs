@@ -187,6 +187,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.processes" => ("test.processes", Restart::Never, Run::Child(guest("processes"))),
         "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(|| vec![ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(guest("latency"))),
+        "test.nft" => ("test.nft", Restart::Never, Run::Child(guest("nft"))),
         "test.router" => ("test.router", Restart::Never, Run::Child(guest("router"))),
         "test.returns" => ("test.returns", Restart::Never, Run::Child(guest("returns"))),
         "test.carries" => ("test.carries", Restart::Never, Run::Child(guest("carries"))),
