@@ -39,7 +39,7 @@ pub fn plan() -> ServicePlan {
         cluster: ClusterId([0; 16]),
         assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
         // It has no users: nobody but the apiserver ever calls.
-        etcd: EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known },
+        etcd: Some(EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known }),
         bin: "/bin",
     }
 }

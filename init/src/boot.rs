@@ -90,5 +90,5 @@ async fn serves(
     let (vpn_ip, vpn_prefix) = (member.desired.assignment.vpn_ip(), member.desired.prefixes.vpn);
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, vpn_ip, vpn_prefix).await?;
     machine.board.reached("mesh", MilestoneKind::Step);
-    serve::member(machine, (*member, underway), mesh, capped).await
+    serve::member(machine, (*member, underway), (uplink, mesh), capped).await
 }

@@ -24,7 +24,7 @@ use supervise::Spec;
 use sys::process::Privileges;
 use tokio::sync::watch;
 
-use self::clients::Clients;
+pub(crate) use self::clients::{Clients, SignedKeys, WorkerKeys};
 pub(crate) use self::conditions::report;
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::records::{Records, RevocationError};
@@ -54,39 +54,69 @@ pub(crate) enum Error {
     /// A key could not be made or exported.
     #[error("make a key")]
     Key(#[from] pki::KeyError),
+    /// A request for a certificate could not be made.
+    #[error("ask for a certificate")]
+    Request(#[from] pki::BadRequest),
+    /// Certificates of a worker that are for other keys.
+    #[error("the coordinator has signed other keys than it was asked for")]
+    Signed,
     /// A TLS client could not be configured.
     #[error("configure a client")]
     Tls(#[from] pki::TlsError),
 }
 
-/// Ground that the units of a coordinator are made from.
+/// Ground that units are made from.
 pub(crate) struct Ground<'a> {
     pub(crate) board: &'a Board,
     pub(crate) plan: &'a Arc<ServicePlan>,
-    pub(crate) authorities: &'a Authorities,
-    pub(crate) records: &'a Records,
+    /// Keys and records of a coordinator, where its units run.
+    pub(crate) coordinator: Option<(&'a Authorities, &'a Records)>,
+    /// Certificates of a worker that a coordinator has signed since.
+    pub(crate) signed: Option<SignedKeys>,
     /// Desired state of the machine, which names the coordinators.
     pub(crate) desired: watch::Receiver<Desired>,
 }
 
+/// Name of the task that looks at how long certificates last.
+const CERTIFICATES: &str = "certificates";
 /// Folder of the keys that services read.
 const CREDENTIALS: &str = "/run/cairn/pki";
 
-/// Erases the keys that services of a coordinator had in memory.
+/// Erases the keys that services of a coordinator had in memory, and leaves those that are in use.
 ///
 /// # Errors
 /// What the file system says; some of them may be there still.
-pub(crate) async fn erase_keys() -> io::Result<()> {
-    tasks::blocking(|| durable::erase(Path::new(CREDENTIALS))).await
+pub(crate) async fn erase_keys(clients: &Clients) -> io::Result<()> {
+    let used = clients.paths();
+    tasks::blocking(move || {
+        let there = match fs::read_dir(CREDENTIALS) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            there => there?,
+        };
+        for entry in there {
+            let path = entry?.path();
+            if !path.to_str().is_some_and(|path| used.contains(path)) {
+                durable::erase(&path)?;
+            }
+        }
+        Ok(())
+    })
+    .await
 }
 
-/// The units that a machine's roles want.
+/// The units that a machine's roles want, with all that they read.
 ///
 /// # Errors
 /// [`Error`] names the first thing that could not be prepared.
-pub(crate) async fn units(ground: Ground<'_>) -> Result<Vec<Unit>, Error> {
-    let Ground { board, plan, authorities, .. } = &ground;
-    for directory in services::DIRECTORIES {
+pub(crate) async fn units(mut ground: Ground<'_>, clients: &mut Clients) -> Result<Vec<Unit>, Error> {
+    let signed = ground.signed.take();
+    let Ground { board, plan, .. } = &ground;
+    let wanted = services::wanted(plan);
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    for directory in services::DIRECTORIES.iter().filter(|directory| directory.role.is_none_or(|role| plan.wants(role)))
+    {
         let failed = |error| Error::Directory(directory.path, error);
         fs::create_dir_all(directory.path).map_err(failed)?;
         fs::set_permissions(directory.path, fs::Permissions::from_mode(directory.mode)).map_err(failed)?;
@@ -96,42 +126,48 @@ pub(crate) async fn units(ground: Ground<'_>) -> Result<Vec<Unit>, Error> {
         let encryption = services::secrets_encryption(&secrets);
         clients::write(services::SECRETS_ENCRYPTION, encryption.as_bytes(), 0o600)?;
     }
-    let wanted = services::wanted(plan);
-    let programs = || wanted.iter().filter_map(services::Unit::as_program);
-    for file in programs().flat_map(|program| &program.files) {
+    if let Some(signed) = signed {
+        clients.take(signed)?;
+    }
+    if let Some((authorities, _)) = ground.coordinator {
+        clients.issue(plan, authorities)?;
+    }
+    for file in wanted.iter().filter_map(services::Unit::as_program).flat_map(|program| &program.files) {
         clients::write(file.path, file.contents.as_bytes(), 0o644)?;
     }
-    let clients =
-        Clients::issue(plan, authorities, programs().flat_map(|program| program.credentials.iter().copied()))?;
     let unit = |services::Unit { spec, run }| match run {
-        services::Run::Program(program) => of_program(spec, program, &clients),
-        services::Run::Task(task) => Unit { spec, run: of_task(task, &ground, &clients), probe: None, files: None },
+        services::Run::Program(program) => of_program(spec, program, clients),
+        services::Run::Task(task) => Unit { spec, run: of_task(task, &ground, clients), probe: None, files: None },
     };
     let (board_of_watch, made) = ((*board).clone(), clock::unix());
     let watch = Run::steady(move || certificates::watch(board_of_watch.clone(), made));
-    let watch = Unit::task("certificates", Ends::Never, watch);
-    Ok(wanted.clone().into_iter().map(unit).chain([watch]).collect())
+    let watch = Unit::task(CERTIFICATES, Ends::Never, watch);
+    Ok(wanted.into_iter().map(unit).chain([watch]).collect())
 }
 
 /// Work of a task of PID 1.
 fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
-    let (board, plan, records) = (ground.board.clone(), ground.plan.clone(), ground.records.clone());
+    let (board, plan) = (ground.board.clone(), ground.plan.clone());
+    let coordinator = || ground.coordinator.expect("the unit is wanted of a coordinator alone");
     match task {
-        Task::Users => Run::task(move || records.clone().make_users()),
+        Task::Users => {
+            let records = coordinator().1.clone();
+            Run::task(move || records.clone().make_users())
+        }
         Task::Balancer => {
             let desired = ground.desired.clone();
             Run::task(move || {
-                let (plan, desired) = (plan.clone(), desired.clone());
-                balancer::serve(move || balancer::apiservers(&plan, &desired.borrow()))
+                let desired = desired.clone();
+                balancer::serve(move || balancer::apiservers(&desired.borrow()))
             })
         }
         Task::Images => Run::task(import::import),
         Task::Bootstrap => {
-            let kubernetes = ground.authorities.kubernetes.clone();
+            let kubernetes = coordinator().0.kubernetes.clone();
             Run::task(move || node::bootstrap(kubernetes.clone(), plan.clone()))
         }
         Task::Observer => {
-            let api = clients.kubernetes.clone();
+            let api = clients.kubernetes(&plan);
             let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
             Run::task(move || node::observe(board.clone(), api.clone(), plan.clone(), began))
         }

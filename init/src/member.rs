@@ -192,6 +192,7 @@ async fn found(performer: &Performer) -> Result<LifeFacts, FoundError> {
             recovery: records::noted_recovery()?.map(|(_, note)| note),
             running: performer.plan(),
         },
+        kubernetes: performer.kubernetes_that_runs(),
     })
 }
 
@@ -243,6 +244,7 @@ fn perform(
             underway.end(|kind| kind.asks_etcd());
             underway.begin(EffectKind::Units, it.units(plan));
         }
+        Effect::Kubernetes { assignment, signer } => begin(Box::pin(it.kubernetes(dials, (assignment, signer)))),
         Effect::WriteShare(holding, reason) => begin(Box::pin(it.write_share(holding, reason))),
         Effect::TakesKey(generation) => it.takes_key(generation),
         Effect::ReadOwnCopy { since } => begin(Box::pin(it.read_own_copy(since))),
@@ -256,7 +258,7 @@ fn perform(
         Effect::TrimAudit => begin(Box::pin(it.trim_audit())),
         Effect::Face(face) => begin(Box::pin(async move { it.face(face) })),
         Effect::EraseShares => begin(Box::pin(it.erase_shares())),
-        Effect::EraseKeys => begin(Box::pin(Performer::erase_keys())),
+        Effect::EraseKeys => begin(Box::pin(it.erase_keys())),
         Effect::EraseEtcd => begin(Box::pin(Performer::erase_etcd())),
         Effect::PutEtcdAside => begin(Box::pin(Performer::put_etcd_aside())),
         Effect::CommitRecovery => begin(Box::pin(it.commit_recovery())),
@@ -302,8 +304,19 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
         (Part::Keep, Some(text)) => tracing::error!(%text, "a file is not kept"),
         (Part::Copy, Some(text)) => tracing::info!(%text, "the cluster's records are not kept up"),
         (Part::Shares, Some(text)) => tracing::info!(reason = %text, "the cold-start key is not another one yet"),
+        (Part::Kubernetes, Some(text)) => tracing::info!(%text, "Kubernetes does not run as it should yet"),
         (Part::Duty(kind), Some(text)) => tracing::info!(?kind, %text, "a coordinator's duty is not done yet"),
-        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Copy | Part::Shares | Part::Duty(_), None) => {}
+        (
+            Part::Doubt
+            | Part::Role
+            | Part::Source
+            | Part::Keep
+            | Part::Copy
+            | Part::Shares
+            | Part::Kubernetes
+            | Part::Duty(_),
+            None,
+        ) => {}
     }
 }
 

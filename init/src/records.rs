@@ -9,6 +9,7 @@
 //! Any coordinator decides: when another was first, it is decided again over what that one changed.
 
 mod admit;
+mod certify;
 mod directory;
 mod electorate;
 mod first;
@@ -51,6 +52,7 @@ use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::network::mesh::peers::Told;
 use crate::runtime::{clock, tls};
 
+pub(crate) use certify::CertifyError;
 use directory::Signed;
 pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
@@ -367,14 +369,15 @@ impl Records {
         }
     }
 
-    /// Waits until the copy is of what etcd's quorum has now.
+    /// Waits until the copy has the last change of the records that etcd's quorum has now. What others write into etcd, Kubernetes
+    /// above all, makes the copy no older.
     ///
     /// # Errors
     /// [`GrantError`] where there is no quorum, or the copy does not come so far.
     pub(crate) async fn catch_up(&self) -> Result<(), GrantError> {
         let asked = RangeRequest { key: Key::Version.bytes(), keys_only: true, ..RangeRequest::default() };
         let answer = self.link.range(asked).await?;
-        let revision = answer.header.map_or(0, |header| header.revision);
+        let revision = answer.kvs.first().map_or(0, |version| version.mod_revision);
         let caught_up = self.sees(u64::try_from(revision).unwrap_or_default()).await;
         if caught_up { Ok(()) } else { Err(GrantError::Unread(Unread)) }
     }

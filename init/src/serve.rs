@@ -17,6 +17,7 @@ use crate::machine::power::{self, PowerRequest};
 use crate::member::{self, Performer};
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
+use crate::network::uplink::Uplink;
 #[cfg(feature = "faults")]
 use crate::rpc::public::Broken;
 use crate::rpc::public::PublicApi;
@@ -116,7 +117,7 @@ impl Machine {
 pub(crate) async fn member(
     machine: &mut Machine,
     (member, underway): (Member, Underway),
-    mesh: Mesh,
+    (uplink, mesh): (&Uplink, Mesh),
     _behind_the_cap: Capped,
 ) -> Result<Infallible, Fatal> {
     let Machine { board, children, api, serving, .. } = &mut *machine;
@@ -131,7 +132,8 @@ pub(crate) async fn member(
         own::mesh(&mesh, &told, &api.context.entrance.ways.exchange, board.facts()),
         own::directory(&member.renewing),
     ]);
-    let performer = Performer::new(board, &services, &api.context, (member, told), Path::new(enrolment::ROOT));
+    let performer =
+        Performer::new((board, uplink), &services, &api.context, (member, told), Path::new(enrolment::ROOT));
     let (mut shows, mut desired, begun) = (performer.shows(), performer.desired(), watch::Sender::new(false));
     units.push(member::unit(&performer, &begun));
     api.tree.want(units).await?;
@@ -181,7 +183,7 @@ pub(crate) async fn halted(machine: &mut Machine, fatal: Fatal) -> Result<Infall
         Remedy::Owner => (Halted::needs_owner(), None),
     };
     machine.board.halted(&halted, &fatal.to_string());
-    machine.api.context.reach.coordinate(None);
+    machine.api.context.reach.coordinate(None, None);
     machine.close(PowerRequest::Reboot).await;
     let how = tokio::select! {
         how = machine.asked() => how?,

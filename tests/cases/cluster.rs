@@ -61,7 +61,7 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 }
 
 const OWNED: FleetKind = FleetKind::Owned;
-const NAME: &str = "one";
+pub(crate) const NAME: &str = "one";
 /// Choices for a small machine without Kubernetes, with the least memory that is taken.
 const PLAIN: [&str; 7] = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--memory", "128M"];
 /// Name, role and standing of each of the three.
@@ -397,11 +397,11 @@ fn tagging_made_way(cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 /// As `cairnctl --timeout` reads it: seconds on a host with KVM, stretched elsewhere.
-fn patience(t: &Context, seconds: u64) -> String {
+pub(crate) fn patience(t: &Context, seconds: u64) -> String {
     format!("{}s", t.within(seconds).length().as_secs())
 }
 
-fn text(path: &Path) -> anyhow::Result<&str> {
+pub(crate) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("the directory of all cases has a name in UTF-8")
 }
 
@@ -422,7 +422,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    fn of(t: &Context) -> anyhow::Result<Self> {
+    pub(crate) fn of(t: &Context) -> anyhow::Result<Self> {
         Ok(Self::owned_by(t.owner()?, t))
     }
 
@@ -432,7 +432,12 @@ impl Cluster {
 
     /// The three that were made and saved, on a network of their own.
     pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
-        let fleet = t.fleet(OWNED);
+        Self::copy_of(t, OWNED)
+    }
+
+    /// The machines of a fleet that its owner has saved, on a network of their own.
+    pub(crate) fn copy_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Self> {
+        let fleet = t.fleet(fleet);
         let cluster = Self::owned_by(owner_of(&fleet, t.dir())?, t);
         cluster.run(&["cluster", "create", NAME, "--from", text(&fleet)?, "--timeout", &patience(t, 30)])?;
         Ok(cluster)
@@ -543,7 +548,7 @@ impl Cluster {
     }
 
     /// Takes it away: then nothing is listed, nothing lies there, and there is nothing to take away any more.
-    fn destroyed(&self) -> anyhow::Result<()> {
+    pub(crate) fn destroyed(&self) -> anyhow::Result<()> {
         self.run(&["cluster", "destroy", NAME, "--yes"])?;
         ensure!(self.ask(&["cluster", "list"])?.as_array().is_some_and(Vec::is_empty));
         ensure!(fs::read_dir(&self.home)?.next().is_none(), "files are left");

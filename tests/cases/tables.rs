@@ -25,6 +25,7 @@ mod storage;
 mod supervision;
 mod table;
 mod victim;
+mod workers;
 mod workshop;
 
 /// A file's table under the file's name, and what its cases ask of the host.
@@ -63,7 +64,9 @@ pub const TABLES: &[CaseTable] = &[
     of!(activation, Light),
     of!(siege, Alone),
     of!(kube, Alone),
+    of!(workers, Alone),
     of!(pods::ALONE, Alone),
     of!(kube::COPIES, Prompt),
+    of!(workers::COPIES, Prompt),
     of!(pods, Prompt),
 ];

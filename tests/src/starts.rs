@@ -22,6 +22,8 @@ pub enum FleetKind {
     /// A machine of the release image with Kubernetes and a pod that runs. It boots by UEFI from a whole disk, as
     /// hardware does.
     Kubernetes,
+    /// Two machines of the release image with a pod each, the first of which serves the Kubernetes API.
+    Workers,
     /// Three machines of the release image as `cairnctl cluster` makes them. What their owner does by its commands is shown on them.
     Owned,
     /// A member of the release image without Kubernetes. Strangers come to its API.
@@ -54,6 +56,7 @@ impl FleetKind {
             Self::Three => "three",
             Self::Five => "five",
             Self::Kubernetes => "kubernetes",
+            Self::Workers => "workers",
             Self::Owned => "owned",
             Self::Member => "member",
             Self::Victim => "victim",

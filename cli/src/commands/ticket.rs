@@ -186,10 +186,10 @@ pub(crate) struct Issued {
 }
 
 impl Issue {
-    /// A ticket that admits so many machines for so long, as nodes without Kubernetes.
-    pub(crate) const fn of_nodes(uses: u32, lasts: Duration) -> Self {
+    /// A ticket that admits so many machines for so long, as nodes with these roles in Kubernetes.
+    pub(crate) const fn of_nodes(uses: u32, lasts: Duration, kubernetes: Vec<KubernetesRole>) -> Self {
         let role = ClusterRole::Node;
-        Self { uses, lasts, role, kubernetes: Vec::new(), machine_key: None, node_name: None, file: None, yes: false }
+        Self { uses, lasts, role, kubernetes, machine_key: None, node_name: None, file: None, yes: false }
     }
 
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {

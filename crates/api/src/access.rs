@@ -149,6 +149,13 @@ pub const TABLE: &[Row] = &[
         audit: Audit::Recorded,
         ..member("/cairn.v1.Vpn/HandOver", "gives what makes a coordinator; only to whom the record makes one")
     },
+    Row {
+        audit: Audit::Recorded,
+        ..member(
+            "/cairn.v1.Vpn/Certify",
+            "signs a Kubernetes worker's certificates; only for whom the record makes one",
+        )
+    },
 ];
 
 /// Decides one call, before its body is read.
@@ -381,6 +388,7 @@ mod tests {
             "Inject",
             "Announce",
             "HandOver",
+            "Certify",
         ];
         assert_eq!(recorded, expected);
     }
@@ -454,6 +462,7 @@ mod tests {
             ("Vpn/Announce", Permission::Member, &[Running]),
             ("Vpn/Peers", Permission::Member, &[Running]),
             ("Vpn/HandOver", Permission::Member, &[Running]),
+            ("Vpn/Certify", Permission::Member, &[Running]),
         ];
         assert_eq!(expected.len(), TABLE.len());
         for &(method, permission, states) in expected {

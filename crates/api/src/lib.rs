@@ -61,7 +61,10 @@ pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
-pub use vpn::{HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, Presence, decode_word};
+pub use vpn::{
+    CertificateRequests, HandedOver, MOST_CERTIFICATES, MOST_NEWS_BYTES, MOST_NEWS_PEERS, Presence, WorkerCertificate,
+    WorkerCertificates, decode_word,
+};
 #[cfg(feature = "faults")]
 pub use wire::{debug_client, debug_server};
 pub use wire::{public_client, public_server, vpn_client, vpn_server};

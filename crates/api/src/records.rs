@@ -579,8 +579,7 @@ mod tests {
     #[test]
     fn a_change_of_a_machine_crosses_the_wire_as_itself() {
         let id = MachineId([1; 16]);
-        let roles =
-            [AnyRole::Coordinator].into_iter().chain(KubernetesRole::ALL.iter().copied().map(AnyRole::Kubernetes));
+        let roles = AnyRole::ALL.into_iter();
         let of_roles = roles.flat_map(|role| {
             [(RoleDirection::Add, Asks::AddRole(id, role)), (RoleDirection::Remove, Asks::RemoveRole(id, role))]
                 .map(|(direction, asks)| (MachineChange::Role(role, direction), asks))

@@ -38,6 +38,33 @@ pub struct Presence {
     pub epoch: Option<u32>,
 }
 
+/// Most certificates that one call asks for.
+pub const MOST_CERTIFICATES: usize = 8;
+/// Bytes of the longest request: one for a P-256 key has 200.
+const MOST_REQUEST_BYTES: usize = 1024;
+
+/// Certificate that a Kubernetes worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WorkerCertificate {
+    /// The kubelet's as a client of the Kubernetes API.
+    KubeletClient,
+    /// The kubelet's as a server.
+    KubeletServer,
+}
+
+/// Requests of a worker for certificates, each with a PKCS #10 request in DER.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateRequests(pub Vec<(WorkerCertificate, Vec<u8>)>);
+
+/// Certificates that a worker was given, in DER.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerCertificates {
+    /// Certificate of Kubernetes' authority.
+    pub authority: Vec<u8>,
+    /// Certificates in the order of the requests.
+    pub certificates: Vec<Vec<u8>>,
+}
+
 /// Keys that make a coordinator of a machine.
 #[derive(Debug)]
 pub struct HandedOver {
@@ -97,6 +124,53 @@ impl From<wire::PeersRequest> for Option<StateVersion> {
 pub fn decode_word(bytes: &[u8]) -> Result<Word, FieldError> {
     let read = wire::PeersResponse::decode(bytes);
     read.map_err(|_| FieldError::new("news", Problem::Unusable))?.try_into()
+}
+
+impl From<CertificateRequests> for wire::CertifyRequest {
+    fn from(CertificateRequests(requests): CertificateRequests) -> Self {
+        let asked = |(certificate, request)| {
+            let certificate = match certificate {
+                WorkerCertificate::KubeletClient => wire::WorkerCertificate::KubeletClient,
+                WorkerCertificate::KubeletServer => wire::WorkerCertificate::KubeletServer,
+            };
+            wire::WorkerCertificateRequest { certificate: certificate.into(), request }
+        };
+        Self { requests: requests.into_iter().map(asked).collect() }
+    }
+}
+
+impl TryFrom<wire::CertifyRequest> for CertificateRequests {
+    type Error = FieldError;
+
+    fn try_from(wire::CertifyRequest { requests }: wire::CertifyRequest) -> Result<Self, FieldError> {
+        if !(1..=MOST_CERTIFICATES).contains(&requests.len()) {
+            return Err(FieldError::new("requests", Problem::Range));
+        }
+        let asked = |asked: wire::WorkerCertificateRequest| {
+            let certificate = match asked.certificate() {
+                wire::WorkerCertificate::KubeletClient => WorkerCertificate::KubeletClient,
+                wire::WorkerCertificate::KubeletServer => WorkerCertificate::KubeletServer,
+                wire::WorkerCertificate::Unspecified => return Err(FieldError::new("certificate", Problem::Unknown)),
+            };
+            if asked.request.len() > MOST_REQUEST_BYTES {
+                return Err(FieldError::new("request", Problem::Range));
+            }
+            Ok((certificate, asked.request))
+        };
+        requests.into_iter().map(asked).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl From<WorkerCertificates> for wire::CertifyResponse {
+    fn from(WorkerCertificates { authority, certificates }: WorkerCertificates) -> Self {
+        Self { ca_certificate: authority, certificates }
+    }
+}
+
+impl From<wire::CertifyResponse> for WorkerCertificates {
+    fn from(wire::CertifyResponse { ca_certificate, certificates }: wire::CertifyResponse) -> Self {
+        Self { authority: ca_certificate, certificates }
+    }
 }
 
 impl From<HandedOver> for wire::HandOverResponse {
@@ -306,6 +380,23 @@ mod tests {
             HandedOver::try_from(answer).expect_err("malformed").to_string()
         };
         assert_eq!(refused(|it| it.keys.truncate(9)), "field `keys` cannot be used");
+    }
+
+    /// Proves: W3
+    #[test]
+    fn requests_for_certificates_are_read_with_care() {
+        use WorkerCertificate::{KubeletClient, KubeletServer};
+        let good = CertificateRequests(vec![(KubeletServer, vec![1]), (KubeletClient, vec![2; 1024])]);
+        assert_eq!(CertificateRequests::try_from(wire::CertifyRequest::from(good.clone())), Ok(good));
+        let refused = |requests: Vec<(i32, usize)>| {
+            let asked = |(certificate, bytes)| wire::WorkerCertificateRequest { certificate, request: vec![1; bytes] };
+            let request = wire::CertifyRequest { requests: requests.into_iter().map(asked).collect() };
+            CertificateRequests::try_from(request).expect_err("malformed").field
+        };
+        assert_eq!(refused(vec![]), "requests");
+        assert_eq!(refused(vec![(1, 9); 9]), "requests");
+        assert_eq!((refused(vec![(1, 9), (0, 9)]), refused(vec![(3, 9)])), ("certificate", "certificate"));
+        assert_eq!(refused(vec![(1, 1025)]), "request");
     }
 
     /// Proves: M2

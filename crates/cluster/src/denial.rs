@@ -48,6 +48,14 @@ pub enum Denial {
     /// A control plane on a node.
     #[error("only a coordinator runs the Kubernetes control plane")]
     ControlPlaneOnNode,
+    /// A control plane beside an etcd that decides nothing.
+    #[error(
+        "the machine keeps a copy of etcd without a vote, and a Kubernetes control plane writes to its own etcd: one more coordinator comes first"
+    )]
+    ControlPlaneWithoutVote,
+    /// A cluster that has a control plane would have none.
+    #[error("it is the last machine with the Kubernetes control plane: give that role to another coordinator first")]
+    LastControlPlane,
     /// A control plane for whoever has the ticket.
     #[error(
         "a ticket that gives the Kubernetes control plane names its machine: without, the machine is a node until it is approved"

@@ -51,12 +51,24 @@ pub(crate) fn fits(role: ClusterRole, roles: &BTreeSet<KubernetesRole>) -> bool 
     role == ClusterRole::Coordinator || !roles.contains(&KubernetesRole::ControlPlane)
 }
 
+impl AnyRole {
+    /// Every role there is.
+    pub const ALL: [Self; 3] =
+        [Self::Coordinator, Self::Kubernetes(KubernetesRole::ControlPlane), Self::Kubernetes(KubernetesRole::Worker)];
+
+    /// Word by which people call it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Coordinator => ClusterRole::Coordinator.word(),
+            Self::Kubernetes(role) => role.word(),
+        }
+    }
+}
+
 impl fmt::Display for AnyRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Coordinator => f.pad("coordinator"),
-            Self::Kubernetes(role) => role.fmt(f),
-        }
+        f.pad(self.word())
     }
 }
 

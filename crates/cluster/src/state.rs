@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, TicketId, VpnPubKey};
 
 use crate::key::{BadKey, Key};
 use crate::members::{Look, Members};
@@ -274,6 +274,14 @@ impl State {
             return Err(HandOverError::Votes);
         }
         Ok(())
+    }
+
+    /// Record of a Kubernetes worker, from which its certificates there are made; none of any other machine.
+    #[must_use]
+    pub fn worker(&self, machine: &MachineId) -> Option<&MachineRecord> {
+        let works =
+            |machine: &&MachineRecord| machine.belongs() && machine.kubernetes.contains(&KubernetesRole::Worker);
+        self.machine(machine).filter(works)
     }
 
     /// Machines whose certificates etcd is to refuse: those that were coordinators, are to be none, and are members of etcd no

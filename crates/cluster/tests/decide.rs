@@ -454,12 +454,16 @@ fn coordinators_come_and_go_without_losing_quorum() {
     assert_eq!(scene.refuses(Asks::AddRole(id(2), control_plane)), Denial::ControlPlaneOnNode);
     assert_eq!(scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator)), Grant::Done);
     assert_eq!(scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator)), Grant::Already);
+    assert_eq!(scene.refuses(Asks::AddRole(id(2), control_plane)), Denial::ControlPlaneWithoutVote);
     assert_eq!(scene.refuses(Asks::RemoveRole(id(1), AnyRole::Coordinator)), Denial::SuccessorBehind);
     scene.asks(Asks::AddRole(id(3), AnyRole::Coordinator));
     scene.members.voters = (1..=3).map(|n| (id(n), if n == 3 { Voter::Silent } else { Voter::Live })).collect();
     assert_eq!(scene.refuses(Asks::RemoveRole(id(1), AnyRole::Coordinator)), Denial::WouldLoseQuorum);
     scene.asks(Asks::AddRole(id(2), control_plane));
     assert_eq!(scene.refuses(Asks::RemoveRole(id(2), AnyRole::Coordinator)), Denial::StillControlPlane);
+    assert_eq!(scene.refuses(Asks::RemoveRole(id(2), control_plane)), Denial::LastControlPlane);
+    scene.asks(Asks::AddRole(id(1), control_plane));
+    assert_eq!(scene.asks(Asks::RemoveRole(id(1), control_plane)), Grant::Done, "the other has it still");
     scene.asks(Asks::Remove(id(3), Removal::Lost));
     assert_eq!(scene.standing(3), Standing::Removed);
     scene.members.voters.remove(&id(3));

@@ -10,7 +10,7 @@ use cluster::peers::News;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
 use keys::endpoint::Endpoint;
-use model::{MachineId, NodeName};
+use model::{Assignment, MachineId, NodeName};
 
 use crate::announcement::Announcement;
 use crate::source::VpnPlace;
@@ -120,6 +120,13 @@ pub enum Effect {
     /// Run what a coordinator runs, with an etcd started like this; or none of it. What is asked of an etcd then ends without a word:
     /// see [`EffectKind::asks_etcd`]. A recovery is noted as begun before its etcd starts.
     Units(Option<EtcdStart>),
+    /// Run what the roles of Kubernetes want that are assigned, and nothing else of it.
+    Kubernetes {
+        /// Assignment with those roles; a control plane among them only where a coordinator's units run.
+        assignment: Assignment,
+        /// Coordinator that signs a worker's certificates, where they are not there yet; none where the machine does it itself.
+        signer: Option<VpnPlace>,
+    },
     /// Show the machine so.
     Face(Face),
     /// Have the share of an epoch lie durably on the ESP, and those go that it supersedes.
@@ -180,6 +187,8 @@ pub enum Part {
     Copy,
     /// Shares of the cold-start key.
     Shares,
+    /// Kubernetes.
+    Kubernetes,
     /// Duty of a coordinator that is done by effects of this kind.
     Duty(EffectKind),
 }
@@ -213,6 +222,8 @@ pub enum EffectKind {
     LookAtEtcd,
     /// [`Effect::Units`].
     Units,
+    /// [`Effect::Kubernetes`].
+    Kubernetes,
     /// [`Effect::Face`].
     Face,
     /// [`Effect::WriteShare`].
@@ -251,8 +262,10 @@ impl EffectKind {
     /// Whether the effect is a step of the coordinator role.
     #[must_use]
     pub const fn is_of_the_role(&self) -> bool {
-        !matches!(self, Self::Announce | Self::AskDirectory | Self::Keep | Self::KeepPeers | Self::WriteShare)
-            && !self.asks_etcd()
+        !matches!(
+            self,
+            Self::Announce | Self::AskDirectory | Self::Keep | Self::KeepPeers | Self::WriteShare | Self::Kubernetes
+        ) && !self.asks_etcd()
     }
 
     /// Whether the effect asks the machine's etcd, or the records in it. Such effects end with [`Effect::Units`], and their ends are told
@@ -286,6 +299,7 @@ impl Effect {
             Self::TakeKeys(_) => EffectKind::TakeKeys,
             Self::LookAtEtcd => EffectKind::LookAtEtcd,
             Self::Units(_) => EffectKind::Units,
+            Self::Kubernetes { .. } => EffectKind::Kubernetes,
             Self::Face(_) => EffectKind::Face,
             Self::WriteShare(..) => EffectKind::WriteShare,
             Self::ReadOwnCopy { .. } => EffectKind::ReadOwnCopy,

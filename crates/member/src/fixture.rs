@@ -12,8 +12,8 @@ use cluster::record::{ChangeCount, ColdStartEpochs, Generations, MachineRecord, 
 use cluster::state::{KeyValue, StateVersion};
 use cluster::{View, Word};
 use model::{
-    Assignment, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey, NodeName, POD_PREFIX, Prefixes,
-    SERVICE_PREFIX, Uuid, VPN_PREFIX, VpnPubKey,
+    Assignment, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName,
+    POD_PREFIX, Prefixes, SERVICE_PREFIX, Uuid, VPN_PREFIX, VpnPubKey,
 };
 use sim::cast;
 
@@ -68,6 +68,17 @@ pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> 
     }
 }
 
+/// The same of a machine that runs pods, and a control plane where it coordinates.
+pub(crate) fn works(mut desired: Desired) -> Desired {
+    let assignment = desired.assignment;
+    let roles = KubernetesRole::ALL.iter().copied();
+    let roles = roles.filter(|role| assignment.role() == ClusterRole::Coordinator || *role == KubernetesRole::Worker);
+    desired.assignment =
+        Assignment::new(assignment.vpn_ip(), assignment.role(), roles.collect(), Some(model::pod_prefix(1)))
+            .expect("they fit");
+    desired
+}
+
 /// The same, of a machine that etcd has added beside these.
 pub(crate) fn learner(revision: u64, members: &[u8]) -> Desired {
     let members: Vec<_> = members.iter().chain(&[1]).map(|n| member(*n)).collect();
@@ -113,6 +124,8 @@ pub(crate) struct World {
     pub(crate) begun: bool,
     pub(crate) note: Option<RecoveryNote>,
     pub(crate) units: Option<EtcdStart>,
+    /// Assignment of which Kubernetes runs.
+    pub(crate) kubernetes: Option<Assignment>,
     pub(crate) face: Option<Face>,
     pub(crate) life: Option<Life>,
     /// The machine's own records, as they were seen since its units were started.
@@ -147,6 +160,7 @@ impl World {
             begun: false,
             note: None,
             units: None,
+            kubernetes: None,
             face: None,
             life: None,
             view: None,
@@ -183,6 +197,7 @@ impl World {
             electorate: self.electorate.clone(),
             announcement: Announcement::default(),
             role: RoleFacts { keys: self.keys, begun: self.begun, recovery: self.note, running: self.units.clone() },
+            kubernetes: self.kubernetes.clone(),
         };
         self.queue.clear();
         self.life = Some(Life::start(found, self.now, &mut self.queue));
@@ -191,7 +206,7 @@ impl World {
 
     /// Ends the boot: what ran is gone.
     pub(crate) fn cut(&mut self) -> &mut Self {
-        (self.life, self.units, self.face, self.view) = (None, None, None, None);
+        (self.life, self.units, self.kubernetes, self.face, self.view) = (None, None, None, None, None);
         self.queue.clear();
         self
     }
@@ -245,6 +260,7 @@ impl World {
                 self.begun |= plan.is_some() && self.etcd_begins;
                 self.shares |= plan.is_some();
             }
+            Effect::Kubernetes { assignment, .. } => self.kubernetes = Some(assignment.clone()),
             Effect::Face(face) => self.face = Some(*face),
             Effect::EraseShares => {
                 assert_eq!(self.units, None, "units run");

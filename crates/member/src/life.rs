@@ -7,7 +7,7 @@ use cluster::desired::{Desired, EtcdPart};
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
-use model::{ClusterRole, MachineId};
+use model::{Assignment, ClusterRole, MachineId};
 
 use crate::announcement::{Announcement, Announcing};
 use crate::belief::{Belief, Disbelief, is_confirmed};
@@ -15,6 +15,7 @@ use crate::copy::Copying;
 use crate::duties::{self, Duties};
 use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, OwnRequest, Part};
 use crate::keep::Keeping;
+use crate::kubernetes::{Beside, Kubernetes};
 use crate::role::{self, Goal, Role, Step};
 use crate::shares::{self, Sharing};
 use crate::source::{Source, Turn, VpnPlace, round};
@@ -41,6 +42,8 @@ pub struct LifeFacts {
     pub announcement: Announcement,
     /// Parts of a coordinator that are there.
     pub role: role::RoleFacts,
+    /// Assignment of which Kubernetes runs already: the machine's life begins anew behind a panic.
+    pub kubernetes: Option<Assignment>,
 }
 
 /// Life of one member.
@@ -52,6 +55,7 @@ pub struct Life {
     announcing: Announcing,
     keeping: Keeping,
     role: Role,
+    kubernetes: Kubernetes,
     /// Whether desired state was heard in this boot.
     heard: bool,
     /// Desired state of a node, by too few voices yet.
@@ -82,7 +86,7 @@ impl Life {
     /// Begins the life of a machine whose data is open.
     #[must_use]
     pub fn start(found: LifeFacts, now: Instant, out: &mut Vec<Effect>) -> Self {
-        let LifeFacts { own, desired, peers, electorate, announcement, role: found } = found;
+        let LifeFacts { own, desired, peers, electorate, announcement, role: found, kubernetes } = found;
         let coordinates = desired.assignment.role() == ClusterRole::Coordinator && found.keys && found.begun;
         let (created, role) = (desired.at.is_none() && peers.is_none(), Role::new(&found, desired.at.is_none(), now));
         let waits_for_records = coordinates && !role.asks_who_leads();
@@ -93,6 +97,7 @@ impl Life {
             announcing: Announcing::new(announcement),
             keeping: Keeping::default(),
             role,
+            kubernetes: Kubernetes::new(kubernetes),
             heard: false,
             doubtful: None,
             voices: BTreeSet::new(),
@@ -155,7 +160,8 @@ impl Life {
         let copy = self.copying.due().filter(|_| self.is_running());
         let of_records = [copy, self.sharing.due(), self.duties.as_ref().and_then(Duties::due)];
         let keeping = self.keeping.due(self.is_underway(EffectKind::Keep), self.is_underway(EffectKind::KeepPeers));
-        let others = [self.source.due(), announcing, keeping, self.step_due, second];
+        let kubernetes = self.kubernetes.due().filter(|_| !self.is_underway(EffectKind::Kubernetes));
+        let others = [self.source.due(), announcing, keeping, self.step_due, second, kubernetes];
         others.into_iter().chain(of_records).flatten().min()
     }
 
@@ -388,6 +394,10 @@ impl Life {
                     self.report(Part::Duty(kind), text, out);
                 }
             }
+            (Effect::Kubernetes { assignment, .. }, _) => {
+                self.kubernetes.done(assignment, outcome.is_ok(), now);
+                self.report(Part::Kubernetes, outcome.err(), out);
+            }
             (Effect::AskVote | Effect::KeepRecords, _) => {
                 let mut next = Vec::new();
                 if let Some(text) = self.copying.done(outcome, now, &mut next) {
@@ -440,7 +450,9 @@ impl Life {
         if !self.is_underway(EffectKind::AskDirectory) {
             due.extend(self.next_missing().map(Effect::AskDirectory));
         }
-        due.extend(self.step(now, out));
+        let givers: Vec<_> = round(self.own, &BTreeSet::new(), &self.believed()).into();
+        due.extend(self.step(&givers, now, out));
+        due.extend(self.next_of_kubernetes(&givers, now));
         if due.iter().any(|effect| matches!(effect, Effect::Units(_))) {
             self.underway.retain(|kind, _| !kind.asks_etcd());
             self.records_kept = false;
@@ -516,9 +528,23 @@ impl Life {
         self.sharing.next(ground, now, due);
     }
 
+    /// Has Kubernetes run as it should.
+    fn next_of_kubernetes(&mut self, signers: &[VpnPlace], now: Instant) -> Option<Effect> {
+        if self.is_underway(EffectKind::Kubernetes) {
+            return None;
+        }
+        let desired = self.belief.desired();
+        let is_wanted = desired.assignment.role() == ClusterRole::Coordinator && self.doubtful.is_none();
+        let beside = match () {
+            () if self.is_running() && self.role.runs_whole() => Beside::Coordinator,
+            () if is_wanted && self.rejoining.is_none() && self.role.is_to_run() => Beside::Soon,
+            () => Beside::Nothing,
+        };
+        self.kubernetes.next(desired, (beside, signers), now)
+    }
+
     /// Next step of the role.
-    fn step(&mut self, now: Instant, out: &mut Vec<Effect>) -> Option<Effect> {
-        let givers: Vec<_> = round(self.own, &BTreeSet::new(), &self.believed()).into();
+    fn step(&mut self, givers: &[VpnPlace], now: Instant, out: &mut Vec<Effect>) -> Option<Effect> {
         let desired = self.belief.desired();
         if desired.assignment.role() == ClusterRole::Node && self.is_underway(EffectKind::WriteShare) {
             return None; // a share that comes to lie there behind the erasure would stay
@@ -527,7 +553,7 @@ impl Life {
             (ClusterRole::Node, _) => Goal::Node,
             (ClusterRole::Coordinator, _) if self.rejoining.is_some() => Goal::Rejoin,
             (ClusterRole::Coordinator, Some(_)) => Goal::Stopped { in_vain: self.in_vain },
-            (ClusterRole::Coordinator, None) => Goal::Coordinator { desired, heard: self.heard, givers: &givers },
+            (ClusterRole::Coordinator, None) => Goal::Coordinator { desired, heard: self.heard, givers },
         };
         let step = self.role.step(goal, now);
         self.step_due = None;

@@ -170,6 +170,16 @@ impl Role {
         self.running.is_some()
     }
 
+    /// Whether all units of a coordinator run, as far as is known.
+    pub(crate) const fn runs_whole(&self) -> bool {
+        self.running.is_some() && !self.half
+    }
+
+    /// Whether units of a coordinator are to start from what lies here, or start by now.
+    pub(crate) const fn is_to_run(&self) -> bool {
+        self.keys && !self.stale
+    }
+
     /// Whether any unit of a coordinator may run.
     const fn may_run(&self) -> bool {
         self.running.is_some() || self.half
@@ -275,6 +285,7 @@ impl Role {
             | Effect::AskDirectory(_)
             | Effect::Directory { .. }
             | Effect::Mesh(_)
+            | Effect::Kubernetes { .. }
             | Effect::Keep(_)
             | Effect::WriteShare(..)
             | Effect::TakesKey(_)

@@ -16,7 +16,7 @@ use model::Level;
 use proptest::prelude::*;
 use sim::cast;
 
-use crate::fixture::{World, desired, id, ids, learner, look, member, version, view};
+use crate::fixture::{World, desired, id, ids, learner, look, member, version, view, works};
 use crate::{
     Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part, RecoveryNote,
 };
@@ -67,6 +67,31 @@ fn demotion_hides_stops_and_erases_in_order() {
     let erases = [EffectKind::EraseShares, EffectKind::EraseKeys, EffectKind::EraseEtcd, EffectKind::Face];
     assert_eq!(steps[3..], erases, "a node is shown once nothing is left");
     assert_eq!(end(&world), node_end());
+}
+
+/// Pods outlive the coordinator role, and a panic starts nothing anew. Proves: W1 S14
+#[test]
+fn kubernetes_follows_the_roles_while_the_machine_runs() {
+    let part = |world: &mut World| {
+        let kubernetes = |effect| {
+            let Effect::Kubernetes { assignment, signer } = effect else { return None };
+            Some((assignment.kubernetes().len(), signer.is_some()))
+        };
+        world.past().into_iter().filter_map(kubernetes).collect::<Vec<_>>()
+    };
+    let mut world = World::coordinator();
+    world.kept = works(world.kept);
+    world.start().settle();
+    assert_eq!(part(&mut world), [(2, false)], "it signs for itself");
+    world.start().settle();
+    assert_eq!(part(&mut world), [], "all runs still");
+    world.hears(&all_say(&[2, 3], &works(node(11))));
+    assert_eq!(part(&mut world).last(), Some(&(1, true)), "without the control plane");
+    world.pass(60);
+    world.hears(&all_say(&[2, 3], &node(12)));
+    assert_eq!(part(&mut world), [(0, false)]);
+    world.cut().start().settle();
+    assert_eq!(part(&mut world), [], "nothing is to run");
 }
 
 /// A coordinator whose etcd has begun hears its own records first, and whoever has none listens to others at once. Proves: S14

@@ -72,6 +72,13 @@ impl Assignment {
         Self { role: ClusterRole::Node, ..self }
     }
 
+    /// The same with the roles in Kubernetes, and the pods, of another; without one it has none.
+    #[must_use]
+    pub fn with_kubernetes_of(&self, other: Option<&Self>) -> Self {
+        let kubernetes = other.map(|other| other.kubernetes.clone()).unwrap_or_default();
+        Self { kubernetes, pods: other.and_then(|other| other.pods), ..*self }
+    }
+
     /// Where the mesh reaches the machine.
     #[must_use]
     pub const fn vpn_ip(&self) -> Ipv4Addr {

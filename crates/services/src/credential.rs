@@ -7,7 +7,7 @@ use pki::{AuthorityKind, CertificateProfile};
 use crate::plan::{ServicePlan, kubernetes_service};
 
 /// A key and its certificate, as two PEM files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Credential {
     /// etcd's towards clients.
     EtcdServer,

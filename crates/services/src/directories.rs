@@ -1,5 +1,7 @@
 //! Directories that services work in. What is under /run is memory.
 
+use crate::plan::ServiceRole;
+
 /// A directory that has to exist before the first service starts, owned by root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceDirectory {
@@ -7,17 +9,19 @@ pub struct ServiceDirectory {
     pub path: &'static str,
     /// Permission bits of the directory (chmod(2)).
     pub mode: u32,
+    /// Role whose units work in it; none where several roles' do.
+    pub role: Option<ServiceRole>,
 }
 
 /// All of them, parents first. What is under /run is memory.
 pub const DIRECTORIES: &[ServiceDirectory] = &[
-    ServiceDirectory { path: "/run/cairn/kube", mode: 0o755 },
-    ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755 },
-    ServiceDirectory { path: "/run/cairn/pki", mode: 0o700 },
+    ServiceDirectory { path: "/run/cairn/kube", mode: 0o755, role: None },
+    ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/run/cairn/pki", mode: 0o700, role: None },
     // etcd complains about anything wider.
-    ServiceDirectory { path: "/data/etcd", mode: 0o700 },
-    ServiceDirectory { path: "/data/containerd", mode: 0o711 },
-    ServiceDirectory { path: "/data/kubelet", mode: 0o750 },
-    ServiceDirectory { path: "/data/kubelet/volume-plugins", mode: 0o755 },
-    ServiceDirectory { path: "/data/var/log/pods", mode: 0o755 },
+    ServiceDirectory { path: "/data/etcd", mode: 0o700, role: Some(ServiceRole::Coordinator) },
+    ServiceDirectory { path: "/data/containerd", mode: 0o711, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/data/kubelet", mode: 0o750, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/data/kubelet/volume-plugins", mode: 0o755, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/data/var/log/pods", mode: 0o755, role: Some(ServiceRole::Worker) },
 ];

@@ -19,7 +19,8 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
     let authority = authority_path(AuthorityKind::Etcd);
     let peer_url = etcd_peer_url(vpn);
-    let recovers = (plan.etcd.begins == EtcdCluster::Recovered).then(|| "--force-new-cluster=true".to_owned());
+    let begins = plan.etcd.as_ref().expect("it is wanted where there is a plan of it").begins;
+    let recovers = (begins == EtcdCluster::Recovered).then(|| "--force-new-cluster=true".to_owned());
     let program = ServiceProgram {
         argv: [
             plan.program(PROGRAM),
@@ -32,7 +33,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
             format!("--initial-advertise-peer-urls={peer_url}"),
             format!("--initial-cluster={}", members(plan)),
             format!("--initial-cluster-token={cluster}"),
-            format!("--initial-cluster-state={}", state(plan)),
+            format!("--initial-cluster-state={}", state(begins)),
             format!("--max-learners={}", MOST_ETCD_LEARNERS),
             format!("--heartbeat-interval={HEARTBEAT_MS}"),
             format!("--election-timeout={ELECTION_MS}"),
@@ -93,8 +94,8 @@ fn members(plan: &ServicePlan) -> String {
     members.collect::<Vec<_>>().join(",")
 }
 
-const fn state(plan: &ServicePlan) -> &'static str {
-    match plan.etcd.begins {
+const fn state(begins: EtcdCluster) -> &'static str {
+    match begins {
         EtcdCluster::New => "new",
         EtcdCluster::Existing | EtcdCluster::Recovered => "existing",
     }

@@ -71,8 +71,8 @@ pub struct ServicePlan {
     /// Address of the machine, where etcd, the apiserver and the kubelet are bound; its roles; the addresses of its
     /// pods.
     pub assignment: Assignment,
-    /// Plan of its etcd, if it is a coordinator.
-    pub etcd: EtcdPlan,
+    /// Plan of the etcd that runs here; without one, nothing that needs it runs.
+    pub etcd: Option<EtcdPlan>,
     /// Where the components are in the image: all in one directory, CNI plugins too.
     pub bin: &'static str,
 }
@@ -89,16 +89,20 @@ impl ServicePlan {
         format!("{}/{name}", self.bin)
     }
 
-    /// Whether the machine has this role.
+    /// Whether the units of this role are to run: the machine has it, and its own etcd where they need one.
     #[must_use]
     pub fn wants(&self, role: ServiceRole) -> bool {
-        role.is_given_by(&self.assignment)
+        let needs_etcd = match role {
+            ServiceRole::Coordinator | ServiceRole::ControlPlane => true,
+            ServiceRole::Worker => false,
+        };
+        role.is_given_by(&self.assignment) && (self.etcd.is_some() || !needs_etcd)
     }
 
     /// Members of the cluster that its etcd begins with, this machine first.
     pub(crate) fn members(&self) -> impl Iterator<Item = (NodeName, Ipv4Addr)> {
         let this = (self.node.clone(), self.vpn());
-        std::iter::once(this).chain(self.etcd.others.iter().cloned())
+        std::iter::once(this).chain(self.etcd.iter().flat_map(|etcd| etcd.others.iter().cloned()))
     }
 
     /// Where PID 1 asks the Kubernetes API: this machine's own apiserver, or by the balancer one that answers.

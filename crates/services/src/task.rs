@@ -79,7 +79,8 @@ impl Task {
 
     /// The tasks that the machine's roles want. What is done for good is none.
     pub(crate) fn wanted(plan: &ServicePlan) -> impl Iterator<Item = Self> + '_ {
-        let done = |task: &Self| *task == Self::Users && plan.etcd.users == EtcdUsers::Known;
+        let done =
+            |task: &Self| *task == Self::Users && plan.etcd.as_ref().is_some_and(|etcd| etcd.users == EtcdUsers::Known);
         let wanted = move |task: &Self| !done(task) && task.wanted_by().iter().any(|role| plan.wants(*role));
         Self::ALL.into_iter().filter(wanted)
     }

@@ -26,9 +26,14 @@ fn plan() -> ServicePlan {
         node: NodeName::chosen("node-1").unwrap(),
         cluster: ClusterId([0xcd; 16]),
         assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
-        etcd: EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known },
+        etcd: Some(EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known }),
         bin: "/usr/bin",
     }
+}
+
+/// The same on a machine that coordinates nothing.
+fn worker() -> ServicePlan {
+    ServicePlan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), etcd: None, ..plan() }
 }
 
 /// Spec and program of each unit that is one, in the order of their start.
@@ -65,12 +70,13 @@ fn plans() -> impl Strategy<Value = ServicePlan> {
         |(name, cluster, [c, d], pods, lone, (role, (begins, users), kubernetes))| {
             let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(pods));
             let vpn_ip = Ipv4Addr::new(10, 118, c, d);
+            let etcd = EtcdPlan { begins, others: if lone { Vec::new() } else { vec![other()] }, users };
             Some(ServicePlan {
                 machine: model::MachineId([0xab; 16]),
                 node: NodeName::chosen(&name).ok()?,
                 cluster: ClusterId(cluster),
                 assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
-                etcd: EtcdPlan { begins, others: if lone { Vec::new() } else { vec![other()] }, users },
+                etcd: (role == ClusterRole::Coordinator).then_some(etcd),
                 bin: "/usr/bin",
             })
         },
@@ -132,8 +138,7 @@ fn pods_have_longer_to_end_than_kubelet_gives_each() {
 #[test]
 fn the_observer_waits_for_no_apiserver_but_the_machines_own() {
     let own = [Need::ready(names::APISERVER)];
-    let worker = ServicePlan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan() };
-    let needs = [plan(), worker].map(|plan| spec(&plan, names::OBSERVER).needs);
+    let needs = [plan(), worker()].map(|plan| spec(&plan, names::OBSERVER).needs);
     assert_eq!(needs, [own.to_vec(), Vec::new()]);
 }
 
@@ -234,11 +239,12 @@ fn differ(one: &ServicePlan, other: &ServicePlan) -> String {
 fn what_changes_replaces_the_units_that_it_is_about() {
     use KubernetesRole::{ControlPlane, Worker};
     let now = plan();
-    let with = |etcd: EtcdPlan| differ(&now, &ServicePlan { etcd, ..now.clone() });
-    assert_eq!(with(now.etcd.clone()), "");
-    assert_eq!(with(EtcdPlan { others: vec![other()], ..now.etcd.clone() }), "etcd");
-    assert_eq!(with(EtcdPlan { begins: EtcdCluster::Recovered, ..now.etcd.clone() }), "etcd");
-    assert_eq!(with(EtcdPlan { users: EtcdUsers::Unknown, ..now.etcd.clone() }), "etcd.users kube.apiserver");
+    let with = |etcd: EtcdPlan| differ(&now, &ServicePlan { etcd: Some(etcd), ..now.clone() });
+    let etcd = now.etcd.clone().unwrap();
+    assert_eq!(with(etcd.clone()), "");
+    assert_eq!(with(EtcdPlan { begins: EtcdCluster::Recovered, ..etcd.clone() }), "etcd");
+    assert_eq!(with(EtcdPlan { users: EtcdUsers::Unknown, ..etcd.clone() }), "etcd.users kube.apiserver");
+    assert_eq!(with(EtcdPlan { others: vec![other()], ..etcd }), "etcd");
     let other = |pods| {
         let both = [ControlPlane, Worker].into_iter().collect();
         let vpn_ip = now.assignment.vpn_ip();
@@ -271,7 +277,7 @@ fn each_part_of_a_program_is_in_its_fingerprint() {
 #[test]
 fn whoever_runs_a_control_plane_elects_its_leaders() {
     let restarted = EtcdPlan { begins: EtcdCluster::Existing, others: Vec::new(), users: EtcdUsers::Known };
-    let services = programs(&ServicePlan { etcd: restarted, ..plan() });
+    let services = programs(&ServicePlan { etcd: Some(restarted), ..plan() });
     let elects = |program: &ServiceProgram| program.argv.iter().any(|argument| argument == "--leader-elect=true");
     let electing = services.iter().filter(|(_, program)| elects(program)).map(|(spec, _)| spec.name.as_str());
     assert_eq!(electing.collect::<Vec<_>>(), ["kube.controller-manager", "kube.scheduler"]);
@@ -305,7 +311,8 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
     use ClusterRole::{Coordinator, Node};
     use KubernetesRole::{ControlPlane, Worker};
     let runs = |role, kubernetes: &[KubernetesRole]| {
-        let plan = ServicePlan { assignment: assigned(role, kubernetes), ..plan() };
+        let etcd = plan().etcd.filter(|_| role == Coordinator);
+        let plan = ServicePlan { assignment: assigned(role, kubernetes), etcd, ..plan() };
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
@@ -316,12 +323,18 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
     let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
     assert_eq!(runs(Node, &[Worker]), worker);
     assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
+    let without_etcd = ServicePlan { etcd: None, ..plan() };
+    assert_eq!(
+        wanted(&without_etcd),
+        wanted(&ServicePlan { assignment: without_etcd.assignment.clone().as_node(), ..without_etcd }),
+        "before it is there"
+    );
 }
 
 /// An etcd without users lets everybody who reaches it read and write everything.
 #[test]
 fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
-    let plan = ServicePlan { etcd: EtcdPlan { users: EtcdUsers::Unknown, ..plan().etcd }, ..plan() };
+    let plan = ServicePlan { etcd: Some(EtcdPlan { users: EtcdUsers::Unknown, ..plan().etcd.unwrap() }), ..plan() };
     let (apiserver, _) = program(&plan, "kube.apiserver");
     assert_eq!(apiserver.needs, [Need::started("etcd"), Need::finished("etcd.users")]);
     let task = |task| wanted(&plan).into_iter().find(|unit| unit.run == Run::Task(task)).unwrap().spec;
@@ -349,8 +362,8 @@ const FORCES: &str = "--force-new-cluster=true";
 /// Proves: K6
 #[test]
 fn a_member_of_etcd_knows_the_others_and_its_cluster() {
-    let etcd = EtcdPlan { begins: EtcdCluster::Existing, others: vec![other()], ..plan().etcd };
-    let plan = ServicePlan { etcd, ..plan() };
+    let etcd = EtcdPlan { begins: EtcdCluster::Existing, others: vec![other()], ..plan().etcd.unwrap() };
+    let plan = ServicePlan { etcd: Some(etcd.clone()), ..plan() };
     let argv = program(&plan, "etcd").1.argv;
     let members = "--initial-cluster=node-1=https://10.118.0.1:7834,other=https://10.118.7.7:7834";
     assert!(argv.iter().any(|argument| argument == members), "{argv:?}");
@@ -358,13 +371,12 @@ fn a_member_of_etcd_knows_the_others_and_its_cluster() {
     assert_eq!(plan.kubernetes_api().to_string(), "10.118.0.1:6443");
     // It takes all other members out, whenever it starts: never but in a recovery.
     let forces = |begins| {
-        let etcd = EtcdPlan { begins, ..plan.etcd.clone() };
+        let etcd = Some(EtcdPlan { begins, ..etcd.clone() });
         program(&ServicePlan { etcd, ..plan.clone() }, "etcd").1.argv.contains(&FORCES.to_owned())
     };
     let begins = [EtcdCluster::New, EtcdCluster::Existing, EtcdCluster::Recovered];
     assert_eq!(begins.map(forces), [false, false, true]);
-    let node = ServicePlan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan };
-    assert_eq!(node.kubernetes_api().to_string(), "127.0.0.1:6443");
+    assert_eq!(worker().kubernetes_api().to_string(), "127.0.0.1:6443");
 }
 
 #[test]
@@ -408,8 +420,12 @@ fn each_credential_is_of_the_one_profile_that_is_meant_for_it() {
 /// A pod that takes all it can leaves the machine what it needs.
 #[test]
 fn pods_are_bounded_and_the_machine_keeps_its_share() {
-    let kubelet = files(&plan()).into_iter().find(|file| file.path.ends_with("kubelet.json")).unwrap();
-    let read: serde_json::Value = serde_json::from_str(&kubelet.contents).unwrap();
+    let kubelet = |plan: &ServicePlan| -> serde_json::Value {
+        let file = files(plan).into_iter().find(|file| file.path.ends_with("kubelet.json")).unwrap();
+        serde_json::from_str(&file.contents).unwrap()
+    };
+    assert_eq!(kubelet(&worker())["systemReserved"]["memory"], "384Mi", "it carries no etcd and no apiserver");
+    let read = kubelet(&plan());
     assert_eq!(read["podPidsLimit"], 1024);
     assert_eq!(read["systemReserved"], serde_json::json!({ "memory": "1024Mi", "pid": "4096" }));
     assert_eq!(read["enforceNodeAllocatable"], serde_json::json!(["pods"]), "what is reserved is taken from pods");

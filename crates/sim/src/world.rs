@@ -38,6 +38,7 @@ mod decided;
 mod end;
 #[cfg(test)]
 mod faults;
+mod kubernetes;
 mod life;
 mod listen;
 mod machine;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use cluster::desired::Desired;
-use services::{ServicePlan, ServiceRole};
+use model::KubernetesRole;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -17,11 +17,14 @@ pub(crate) async fn serve(apiservers: impl Fn() -> Vec<SocketAddrV4>) -> io::Res
 }
 
 /// Where the cluster has apiservers: that of this machine first, if it has one, then those of which it is told.
-pub(crate) fn apiservers(plan: &ServicePlan, desired: &Desired) -> Vec<SocketAddrV4> {
-    let own = plan.wants(ServiceRole::ControlPlane).then(|| plan.vpn());
+pub(crate) fn apiservers(desired: &Desired) -> Vec<SocketAddrV4> {
+    let assignment = &desired.assignment;
+    let has_one = assignment.kubernetes().contains(&KubernetesRole::ControlPlane);
+    let own = has_one.then(|| assignment.vpn_ip());
     let told = desired.coordinators.values();
-    let others = told.filter(|other| other.control_plane && other.vpn_ip != plan.vpn()).map(|other| other.vpn_ip);
-    own.into_iter().chain(others).map(|vpn_ip| SocketAddrV4::new(vpn_ip, model::KUBERNETES_API_PORT)).collect()
+    let others = told.filter(|other| other.control_plane && other.vpn_ip != assignment.vpn_ip());
+    let all = own.into_iter().chain(others.map(|other| other.vpn_ip));
+    all.map(|vpn_ip| SocketAddrV4::new(vpn_ip, model::KUBERNETES_API_PORT)).collect()
 }
 
 async fn accept(listener: TcpListener, apiservers: impl Fn() -> Vec<SocketAddrV4>) -> io::Result<()> {
@@ -55,8 +58,7 @@ mod tests {
 
     use cluster::desired::{DesiredShares, EtcdPart, KnownCoordinator};
     use cluster::record::Standing;
-    use model::{Assignment, ClusterId, ClusterRole, ColdStart, KubernetesRole, Level, MachineId, NodeName, Prefixes};
-    use services::{EtcdCluster, EtcdPlan, EtcdUsers};
+    use model::{Assignment, ClusterRole, ColdStart, Level, MachineId, NodeName, Prefixes};
     use tokio::io::AsyncReadExt;
     use tokio::sync::watch;
 
@@ -69,15 +71,6 @@ mod tests {
         let address = |last| Ipv4Addr::new(10, 118, 0, last);
         let kubernetes = |last: u8, role, kubernetes: &[KubernetesRole]| {
             Assignment::new(address(last), role, kubernetes.iter().copied().collect(), None).expect("they fit")
-        };
-        let plan = |assignment: Assignment| ServicePlan {
-            machine: MachineId([1; 16]),
-            node: NodeName::chosen("a").expect("a name"),
-            cluster: ClusterId([2; 16]),
-            assignment,
-            // A machine that was restarted knows no members of its etcd.
-            etcd: EtcdPlan { begins: EtcdCluster::Existing, others: Vec::new(), users: EtcdUsers::Known },
-            bin: "/usr/bin",
         };
         let coordinator = |last: u8, control_plane| {
             let name = NodeName::chosen(&format!("c{last}")).expect("a name");
@@ -97,14 +90,14 @@ mod tests {
             level: Level::Insecure,
             cold_start: ColdStart::Automatic,
         };
-        let told = |assignment: &Assignment| apiservers(&plan(assignment.clone()), &desired);
+        let told = |assignment: &Assignment| apiservers(&Desired { assignment: assignment.clone(), ..desired.clone() });
         let at = |last| SocketAddrV4::new(address(last), model::KUBERNETES_API_PORT);
         assert_eq!(told(&own), [at(2), at(1)], "its own first; who has no control plane is not asked");
         let node = kubernetes(9, ClusterRole::Node, &[]);
         assert_eq!(told(&node), [at(1), at(2)]);
-        let alone = Desired { coordinators: BTreeMap::new(), ..desired.clone() };
-        assert_eq!(apiservers(&plan(own), &alone), [at(2)]);
-        assert_eq!(apiservers(&plan(node), &alone), []);
+        let alone = |assignment| Desired { assignment, coordinators: BTreeMap::new(), ..desired.clone() };
+        assert_eq!(apiservers(&alone(own)), [at(2)]);
+        assert_eq!(apiservers(&alone(node)), []);
     }
 
     /// Proves: W1

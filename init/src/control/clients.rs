@@ -1,76 +1,145 @@
-//! Certificates between the services and PID 1: issues all that a boot needs, writes those that services read, keeps
-//! those PID 1 shows itself.
+//! Certificates between the services and PID 1: those that services read are files, and PID 1 keeps its own. Each is made once, when
+//! a unit that reads it is wanted first, and erased when none is any more. A coordinator signs them itself; a worker that is none has
+//! a coordinator sign them, for keys that never leave the machine.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use pki::{AuthorityKind, CertifiedKey, TlsIdentity, UnixTime};
+use api::{CertificateRequests, WorkerCertificate, WorkerCertificates};
+use pki::{AuthorityKind, CertificateDer, CertifiedKey, PrivateKey, TlsIdentity, UnixTime};
 use probe::http::{LocalServer, Tls};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use services::{Credential, ServicePlan, ServiceRole};
 
 use super::Error;
 use crate::enrolment::Authorities;
 use crate::records;
-use crate::runtime::clock;
 use crate::runtime::tls::Clock;
+use crate::runtime::{clock, durable};
 
-/// TLS configurations with which PID 1 calls the services.
-pub(super) struct Clients {
-    etcd: Arc<rustls::ClientConfig>,
-    node: Arc<rustls::ClientConfig>,
-    anonymous: Arc<rustls::ClientConfig>,
-    /// The Kubernetes API, asked as the node itself, which may read its own state before any binding is there.
-    pub(super) kubernetes: LocalServer,
+/// Certificates that a worker has signed, and the files that they are for; PID 1 has the last itself.
+const OF_A_WORKER: [(WorkerCertificate, Option<Credential>); 3] = [
+    (WorkerCertificate::KubeletClient, Some(Credential::KubeletClient)),
+    (WorkerCertificate::KubeletServer, Some(Credential::KubeletServer)),
+    (WorkerCertificate::KubeletClient, None),
+];
+
+/// Certificates that there are, and TLS configurations with which PID 1 calls the services.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    written: BTreeSet<Credential>,
+    etcd: Option<Arc<ClientConfig>>,
+    kubernetes: Option<KubernetesClients>,
+}
+
+#[derive(Debug)]
+struct KubernetesClients {
+    /// As the node itself, which may read its own state before any binding is there.
+    node: Arc<ClientConfig>,
+    anonymous: Arc<ClientConfig>,
 }
 
 impl Clients {
-    /// Issues all certificates: services find those that they `read` in files, PID 1 keeps its own.
-    pub(super) fn issue(
-        plan: &ServicePlan,
-        authorities: &Authorities,
-        read: impl Iterator<Item = Credential>,
-    ) -> Result<Self, Error> {
+    /// Has all be there that the units of `plan` read, by a coordinator's own keys.
+    pub(super) fn issue(&mut self, plan: &ServicePlan, authorities: &Authorities) -> Result<(), Error> {
         let now = UnixTime::since_unix_epoch(clock::unix());
         let issue = |profile: &pki::CertificateProfile<'_>| match profile.row().authority {
             AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
             AuthorityKind::Etcd => authorities.etcd.issue_with_key(profile, now),
             AuthorityKind::Kubernetes => authorities.kubernetes.issue_with_key(profile, now),
         };
-        for authority in [&authorities.etcd, &authorities.kubernetes] {
-            let pem = pki::certificate_pem(authority.certificate());
-            write(&services::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
+        for credential in wanted(plan).difference(&self.written.clone()) {
+            self.put(*credential, &issue(&credential.profile(plan))?)?;
         }
-        for credential in read {
-            let CertifiedKey { certificate, key } = issue(&credential.profile(plan))?;
-            write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
-            write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
-        }
-        if plan.wants(ServiceRole::Coordinator) {
+        if plan.wants(ServiceRole::Coordinator) && self.etcd.is_none() {
+            let root = issue(&Credential::EtcdMachineClient.profile(plan))?;
+            put_authority(AuthorityKind::Etcd, authorities.etcd.certificate())?;
             write(services::ETCD_REVOKED, &records::revocation_list(&authorities.etcd)?, 0o600)?;
+            self.etcd = Some(client(authorities.etcd.certificate(), Some(&root))?);
         }
         if plan.wants(ServiceRole::ControlPlane) {
             let accounts = &authorities.service_accounts;
             write(services::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
             write(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
         }
+        let runs_kubernetes = plan.wants(ServiceRole::ControlPlane) || plan.wants(ServiceRole::Worker);
+        if runs_kubernetes && self.kubernetes.is_none() {
+            let node = issue(&Credential::KubeletClient.profile(plan))?;
+            self.know(authorities.kubernetes.certificate(), &node)?;
+        }
+        Ok(())
+    }
 
-        let client = |authority: &pki::Authority, issued: Option<&CertifiedKey>| {
-            let identity =
-                issued.map(|issued| TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key });
-            let ca = authority.certificate().clone();
-            Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
-        };
-        let node = client(&authorities.kubernetes, Some(&issue(&Credential::KubeletClient.profile(plan))?))?;
-        Ok(Self {
-            etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
-            anonymous: client(&authorities.kubernetes, None)?,
-            kubernetes: endpoint(plan.kubernetes_api(), node.clone()),
-            node,
-        })
+    /// Whether a worker's certificates are there.
+    pub(crate) fn are_of_a_worker(&self) -> bool {
+        let mut files = OF_A_WORKER.iter().filter_map(|(_, file)| *file);
+        self.kubernetes.is_some() && files.all(|file| self.written.contains(&file))
+    }
+
+    /// Takes what a coordinator has signed.
+    ///
+    /// # Errors
+    /// [`Error`]; what is there already is left.
+    pub(super) fn take(&mut self, signed: SignedKeys) -> Result<(), Error> {
+        let SignedKeys { authority, keys } = signed;
+        for ((_, file), key) in OF_A_WORKER.iter().zip(&keys) {
+            match file {
+                Some(file) => self.put(*file, key)?,
+                None => self.know(&authority, key)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Erases what no unit of `plan` reads, once no other runs.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub(crate) fn forget(&mut self, plan: &ServicePlan) -> Result<(), Error> {
+        let wanted = wanted(plan);
+        for credential in self.written.extract_if(.., |credential| !wanted.contains(credential)) {
+            let path = credential.key_path();
+            durable::erase(Path::new(&path)).map_err(|error| Error::File(path, error))?;
+        }
+        if !plan.wants(ServiceRole::Coordinator) {
+            self.etcd = None;
+        }
+        if !plan.wants(ServiceRole::ControlPlane) && !plan.wants(ServiceRole::Worker) {
+            self.kubernetes = None;
+        }
+        Ok(())
+    }
+
+    /// Names of the files that are in use.
+    pub(super) fn paths(&self) -> BTreeSet<String> {
+        let kubernetes = self.kubernetes.as_ref().map(|_| services::authority_path(AuthorityKind::Kubernetes));
+        let written = self.written.iter().flat_map(|it| [it.certificate_path(), it.key_path()]);
+        written.chain(kubernetes).collect()
+    }
+
+    fn put(&mut self, credential: Credential, CertifiedKey { certificate, key }: &CertifiedKey) -> Result<(), Error> {
+        write(&credential.certificate_path(), pki::certificate_pem(certificate).as_bytes(), 0o644)?;
+        write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
+        self.written.insert(credential);
+        Ok(())
+    }
+
+    fn know(&mut self, authority: &CertificateDer<'_>, node: &CertifiedKey) -> Result<(), Error> {
+        put_authority(AuthorityKind::Kubernetes, authority)?;
+        let (node, anonymous) = (client(authority, Some(node))?, client(authority, None)?);
+        self.kubernetes = Some(KubernetesClients { node, anonymous });
+        Ok(())
+    }
+
+    /// The Kubernetes API of this plan, asked as the node itself.
+    pub(super) fn kubernetes(&self, plan: &ServicePlan) -> LocalServer {
+        self.endpoint(plan.kubernetes_api(), AuthorityKind::Kubernetes, Some(Credential::KubeletClient))
     }
 
     /// A server of this machine, asked as `client`.
@@ -80,24 +149,142 @@ impl Clients {
         authority: AuthorityKind,
         client: Option<Credential>,
     ) -> LocalServer {
+        let kubernetes = |of: fn(&KubernetesClients) -> &Arc<ClientConfig>| self.kubernetes.as_ref().map(of);
         let tls = match (authority, client) {
-            (AuthorityKind::Etcd, _) => &self.etcd,
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.node,
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => &self.anonymous,
+            (AuthorityKind::Etcd, _) => self.etcd.as_ref(),
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => kubernetes(|it| &it.node),
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => kubernetes(|it| &it.anonymous),
         };
-        endpoint(address, tls.clone())
+        endpoint(address, tls.expect("what a unit is asked by is issued before the unit is made").clone())
     }
 }
 
+/// Keys of a worker, to be signed by a coordinator.
+#[derive(Debug)]
+pub(crate) struct WorkerKeys([PrivateKey; OF_A_WORKER.len()]);
+
+/// Keys of a worker, with what a coordinator has signed for them.
+#[derive(Debug)]
+pub(crate) struct SignedKeys {
+    authority: CertificateDer<'static>,
+    keys: Vec<CertifiedKey>,
+}
+
+impl WorkerKeys {
+    /// New ones.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(crate) fn make() -> Result<Self, Error> {
+        Ok(Self([PrivateKey::generate()?, PrivateKey::generate()?, PrivateKey::generate()?]))
+    }
+
+    /// Requests that prove them.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub(crate) fn requests(&self) -> Result<CertificateRequests, Error> {
+        let asked = OF_A_WORKER.iter().zip(&self.0);
+        let request = |((certificate, _), key): (&(WorkerCertificate, _), _)| {
+            Ok((*certificate, pki::make_request(key)?.to_vec()))
+        };
+        asked.map(request).collect::<Result<_, Error>>().map(CertificateRequests)
+    }
+
+    /// Keys with these certificates.
+    ///
+    /// # Errors
+    /// [`Error::Signed`] where they are not for these keys.
+    pub(crate) fn signed(
+        self,
+        WorkerCertificates { authority, certificates }: WorkerCertificates,
+    ) -> Result<SignedKeys, Error> {
+        if certificates.len() != self.0.len() {
+            return Err(Error::Signed);
+        }
+        let mut keys = Vec::new();
+        for (key, certificate) in self.0.into_iter().zip(certificates) {
+            let certificate = CertificateDer::from(certificate);
+            let public = pki::public_key_of(&certificate).map_err(|_| Error::Signed)?;
+            if public.pin() != key.public().pin() {
+                return Err(Error::Signed);
+            }
+            keys.push(CertifiedKey { certificate, key });
+        }
+        Ok(SignedKeys { authority: authority.into(), keys })
+    }
+}
+
+/// Credentials that programs of a plan read.
+fn wanted(plan: &ServicePlan) -> BTreeSet<Credential> {
+    let units = services::wanted(plan);
+    units
+        .iter()
+        .filter_map(services::Unit::as_program)
+        .flat_map(|program| program.credentials.iter().copied())
+        .collect()
+}
+
+fn client(authority: &CertificateDer<'_>, issued: Option<&CertifiedKey>) -> Result<Arc<ClientConfig>, Error> {
+    let identity = issued.map(|issued| TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key });
+    let authority = authority.clone().into_owned();
+    Ok(Arc::new(pki::server_auth::under_authority(authority, identity, Arc::new(Clock))?))
+}
+
+fn put_authority(kind: AuthorityKind, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+    write(&services::authority_path(kind), pki::certificate_pem(certificate).as_bytes(), 0o644)
+}
+
 /// A server of this machine, with the rules of `tls`.
-pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> LocalServer {
+pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<ClientConfig>) -> LocalServer {
     let name = ServerName::from(IpAddr::from(*address.ip()));
     LocalServer { address: address.into(), tls: Some(Tls { name, config: tls }) }
 }
 
-/// Writes a file anew, with the permissions `mode` if it was not there.
+/// Writes a file, with the permissions `mode` if it was not there. One that says the same is left alone: somebody may be reading it.
 pub(super) fn write(path: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
+    if fs::read(path).is_ok_and(|there| there == contents) {
+        return Ok(());
+    }
     let failed = |error| Error::File(path.to_owned(), error);
     let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
     io::Write::write_all(&mut file, contents).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use pki::{Authority, CertificateProfile};
+
+    use super::*;
+
+    /// Proves: W3
+    #[test]
+    fn a_worker_takes_certificates_for_its_own_keys_alone() {
+        let now = UnixTime::since_unix_epoch(clock::unix());
+        let authority = Authority::create(AuthorityKind::Kubernetes, now).expect("a CA");
+        let sign = |CertificateRequests(requests): CertificateRequests| {
+            let certificates = requests.iter().map(|(_, request)| {
+                let key = pki::accept_request(request).expect("a request");
+                authority.issue(&CertificateProfile::ApiserverKubeletClient, &key, now).expect("signed").to_vec()
+            });
+            WorkerCertificates { authority: authority.certificate().to_vec(), certificates: certificates.collect() }
+        };
+        let keys = || WorkerKeys::make().expect("keys");
+        let mine = keys();
+        let signed = sign(mine.requests().expect("requests"));
+        let of_others = keys().signed(signed.clone());
+        assert!(matches!(of_others, Err(Error::Signed)), "{of_others:?}");
+        let mut swapped = signed.clone();
+        swapped.certificates.swap(0, 1);
+        let mut few = signed.clone();
+        few.certificates.pop();
+        assert_eq!(mine.signed(signed.clone()).expect("its own").keys.len(), 3);
+        for wrong in [swapped, few] {
+            let mine = keys();
+            assert!(matches!(mine.signed(wrong), Err(Error::Signed)));
+        }
+        let mut more = sign(keys().requests().expect("requests"));
+        more.certificates.push(signed.certificates[0].clone());
+        assert!(matches!(keys().signed(more), Err(Error::Signed)));
+    }
 }

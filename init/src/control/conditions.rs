@@ -4,6 +4,7 @@ use api::{ConditionName, MilestoneKind, Truth};
 use services::names;
 use supervise::{UnitState, UnitStatus};
 
+use super::CERTIFICATES;
 use crate::runtime::services::{Services, Snapshot};
 use crate::shown::board::Board;
 
@@ -25,7 +26,7 @@ pub(crate) async fn report(board: Board, services: Services) {
             if ready {
                 board.reached(status.name.as_str(), MilestoneKind::Service);
             }
-            if let Some(condition) = stands_for(&status) {
+            if let Some(condition) = stands_for(&status).filter(|_| !says_so_itself(&status)) {
                 let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
                 board.condition(condition, truth, reason);
             }
@@ -40,14 +41,21 @@ pub(crate) async fn report(board: Board, services: Services) {
     }
 }
 
-/// Condition that holds as long as a service is ready.
+/// Condition that holds at most as long as a service runs.
 fn stands_for(service: &UnitStatus) -> Option<ConditionName> {
     match service.name.as_str() {
         names::ETCD => Some(ConditionName::EtcdReady),
         names::CONTAINERD => Some(ConditionName::ContainerdReady),
         names::APISERVER => Some(ConditionName::KubernetesApiReady),
+        names::OBSERVER => Some(ConditionName::NodeReady),
+        CERTIFICATES => Some(ConditionName::CertificatesFresh),
         _ => None, // no condition is about the others
     }
+}
+
+/// Whether a task sets its condition itself: it holds at most as long as that runs.
+fn says_so_itself(service: &UnitStatus) -> bool {
+    [names::OBSERVER, CERTIFICATES].contains(&service.name.as_str())
 }
 
 const fn word(state: &UnitState) -> &'static str {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ::member::{Announcement, EffectOutcome, SILENT, VpnPlace};
 use api::vpn_client::VpnClient;
-use api::{FieldError, HandedOver, MOST_NEWS_BYTES, Presence, wire};
+use api::{CertificateRequests, FieldError, HandedOver, MOST_NEWS_BYTES, Presence, WorkerCertificates, wire};
 use cluster::Word;
 use cluster::state::StateVersion;
 use keys::identity::Identity;
@@ -165,6 +165,19 @@ impl Dialler {
     pub(super) async fn hand_over(self, (_, address): VpnPlace) -> Result<HandedOver, CallError> {
         let answer = in_time(self.client(address).hand_over(wire::HandOverRequest {})).await?;
         Ok(HandedOver::try_from(answer)?)
+    }
+
+    /// Has a coordinator certify keys of a Kubernetes worker.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(super) async fn certify(
+        self,
+        (_, address): VpnPlace,
+        requests: CertificateRequests,
+    ) -> Result<WorkerCertificates, CallError> {
+        let request = wire::CertifyRequest::from(requests);
+        Ok(in_time(self.client(address).certify(request)).await?.into())
     }
 
     /// Directory of a coordinator; nothing else that it says is taken.

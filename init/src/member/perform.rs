@@ -12,24 +12,25 @@ use cluster::desired::Desired;
 use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
 use keys::identity::Identity;
-use model::{Assignment, ClusterRole, MachineId};
+use model::{Assignment, ClusterRole, KubernetesRole, MachineId};
 use services::{EtcdCluster, EtcdPlan, ServicePlan};
 use supervise::ChangeError;
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::control::{self, Ground};
+use crate::control::{self, Clients, Ground, SignedKeys, WorkerKeys};
 use crate::enrolment::shares::WriteError;
-use crate::enrolment::{self, LoadError, Member};
+use crate::enrolment::{self, Authorities, LoadError, Member};
 use crate::machine::esp;
 use crate::network::mesh::kept;
 use crate::network::mesh::peers::Told;
+use crate::network::uplink::{self, Uplink};
 use crate::records::link::NoAnswer;
 use crate::records::{
     self, First, GrantError, Lost, MembersError, Records, RecoveryError, RevocationError, Unreadable, UsersError,
     VoteError,
 };
-use crate::rpc::public::Context;
+use crate::rpc::public::{Context, KubernetesAccess};
 use crate::rpc::vpn;
 use crate::runtime::child::PROGRAMS;
 use crate::runtime::services::Services;
@@ -102,6 +103,9 @@ pub(crate) enum Error {
     /// etcd's data, or keys in memory, cannot be erased.
     #[error("erase what a coordinator has")]
     Erase(#[source] io::Error),
+    /// Packets are not judged by what the machine is.
+    #[error("set what the machine lets through")]
+    Uplink(#[from] uplink::Error),
     /// No units of a coordinator run.
     #[error("this machine runs nothing of a coordinator")]
     Idle,
@@ -114,6 +118,7 @@ pub(crate) struct Performer(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     board: Board,
+    uplink: Uplink,
     services: Services,
     context: Arc<Context>,
     member: Member,
@@ -126,6 +131,10 @@ struct Shared {
     shows: watch::Sender<Arc<Identity>>,
     running: watch::Sender<Option<Records>>,
     runs: Mutex<Option<Runs>>,
+    /// Assignment with the roles in Kubernetes that the machine runs.
+    kubernetes: Mutex<Option<Assignment>>,
+    /// Certificates of the services; whoever changes what runs holds it.
+    clients: AsyncMutex<Clients>,
 }
 
 /// Units of a coordinator that run.
@@ -133,14 +142,18 @@ struct Shared {
 struct Runs {
     /// How etcd was started.
     plan: EtcdStart,
-    identity: Arc<Identity>,
+    etcd: EtcdPlan,
+    /// Assignment as it was then.
     assignment: Assignment,
+    identity: Arc<Identity>,
+    authorities: Arc<Authorities>,
+    records: Records,
 }
 
 impl Performer {
     /// Performer of a member of which nothing runs yet.
     pub(crate) fn new(
-        board: &Board,
+        (board, uplink): (&Board, &Uplink),
         services: &Services,
         context: &Arc<Context>,
         (member, told): (Member, Told),
@@ -148,6 +161,7 @@ impl Performer {
     ) -> Self {
         Self(Arc::new(Shared {
             board: board.clone(),
+            uplink: uplink.clone(),
             services: services.clone(),
             context: context.clone(),
             shows: watch::Sender::new(member.identity.clone()),
@@ -157,6 +171,8 @@ impl Performer {
             root,
             running: watch::Sender::new(None),
             runs: Mutex::new(None),
+            kubernetes: Mutex::new(None),
+            clients: AsyncMutex::default(),
         }))
     }
 
@@ -209,6 +225,11 @@ impl Performer {
         lock::even_if_poisoned(&self.0.runs).as_ref().map(|runs| runs.plan.clone())
     }
 
+    /// Assignment with the roles in Kubernetes that run.
+    pub(super) fn kubernetes_that_runs(&self) -> Option<Assignment> {
+        lock::even_if_poisoned(&self.0.kubernetes).clone()
+    }
+
     pub(super) async fn keep(self, file: KeptFile) -> Result<EffectOutcome, Error> {
         let Shared { root, told, desired, .. } = &*self.0;
         let root = *root;
@@ -241,56 +262,103 @@ impl Performer {
         Ok(EffectOutcome::Begun(records::etcd_has_begun()?))
     }
 
-    /// Runs what a coordinator runs, or none of it.
+    /// Runs what a coordinator runs, or none of it; what Kubernetes does not need of that runs on.
     pub(super) async fn units(self, plan: Option<EtcdStart>) -> Result<EffectOutcome, Error> {
-        self.stop().await?;
+        let Shared { running, runs, clients, .. } = &*self.0;
+        let mut clients = clients.lock().await;
+        *lock::even_if_poisoned(runs) = None;
+        running.send_replace(None);
+        let kubernetes = self.kubernetes_that_runs();
+        self.want(None, (kubernetes.as_ref(), None), &mut clients).await?;
         if let Some(plan) = plan {
-            self.begin(plan).await?;
+            let begun = self.begin(plan).await?;
+            self.want(Some(&begun), (kubernetes.as_ref(), None), &mut clients).await?;
+            running.send_replace(Some(begun.records.clone()));
+            *lock::even_if_poisoned(runs) = Some(begun);
         }
         Ok(EffectOutcome::Whole)
     }
 
-    async fn stop(&self) -> Result<(), Error> {
-        *lock::even_if_poisoned(&self.0.runs) = None;
-        self.0.running.send_replace(None);
-        Ok(self.0.services.want(Vec::new()).await?)
-    }
-
-    async fn begin(&self, plan: EtcdStart) -> Result<(), Error> {
-        let Shared { board, services, member, desired, running, runs, .. } = &*self.0;
+    async fn begin(&self, plan: EtcdStart) -> Result<Runs, Error> {
+        let Shared { board, member, desired, .. } = &*self.0;
+        let assignment = desired.borrow().assignment.clone();
         let authorities = Arc::new(enrolment::authorities().await?);
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
         let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
         if plan == EtcdStart::Recovered {
             records::begin_recovery().await?;
         }
-        let assignment = desired.borrow().assignment.clone();
         let (begins, others) = match &plan {
             EtcdStart::New => (EtcdCluster::New, Vec::new()),
             EtcdStart::Existing { others } => (EtcdCluster::Existing, others.clone()),
             EtcdStart::Recovered => (EtcdCluster::Recovered, Vec::new()),
         };
-        let planned = Arc::new(ServicePlan {
-            machine: identity.holder.machine,
-            node: identity.name.clone(),
-            cluster: identity.holder.cluster,
-            assignment: assignment.clone(),
-            etcd: EtcdPlan { begins, others, users: records::etcd_users()? },
+        let etcd = EtcdPlan { begins, others, users: records::etcd_users()? };
+        Ok(Runs { plan, etcd, assignment, identity, authorities, records })
+    }
+
+    /// Runs what the roles in Kubernetes want, once a worker's certificates are there.
+    pub(super) async fn kubernetes(
+        self,
+        dialler: Dialler,
+        (assignment, signer): (Assignment, Option<VpnPlace>),
+    ) -> Result<EffectOutcome, Error> {
+        let Shared { board, uplink, desired, runs, kubernetes, clients, .. } = &*self.0;
+        let prefixes = desired.borrow().prefixes;
+        // Before there is a pod.
+        uplink.belong(prefixes, &assignment).await?;
+        let works = assignment.kubernetes().contains(&KubernetesRole::Worker);
+        let signed = match signer {
+            Some(signer) if works && !clients.lock().await.are_of_a_worker() => {
+                let keys = WorkerKeys::make()?;
+                let requests = keys.requests()?;
+                Some(keys.signed(dialler.certify(signer, requests).await?)?)
+            }
+            Some(_) | None => None,
+        };
+        let mut clients = clients.lock().await;
+        let runs = lock::even_if_poisoned(runs).clone();
+        if works && runs.is_none() && signed.is_none() && !clients.are_of_a_worker() {
+            return Err(Error::Idle);
+        }
+        self.want(runs.as_ref(), (Some(&assignment), signed), &mut clients).await?;
+        *lock::even_if_poisoned(kubernetes) = Some(assignment.clone());
+        board.facts().update(|now| {
+            now.assignment = now.assignment.take().map(|now| now.with_kubernetes_of(Some(&assignment)));
+        });
+        Ok(EffectOutcome::Whole)
+    }
+
+    /// Has all units run that are wanted beside those of this coordinator, if it is one, and no others.
+    async fn want(
+        &self,
+        runs: Option<&Runs>,
+        (kubernetes, signed): (Option<&Assignment>, Option<SignedKeys>),
+        clients: &mut Clients,
+    ) -> Result<(), Error> {
+        let Shared { board, services, member, desired, .. } = &*self.0;
+        let Identity { name, holder, .. } = &*member.identity;
+        let assignment = match runs {
+            Some(runs) => runs.assignment.clone(),
+            None => desired.borrow().assignment.clone().as_node(),
+        };
+        let vpn_ip = assignment.vpn_ip();
+        let plan = Arc::new(ServicePlan {
+            machine: holder.machine,
+            node: name.clone(),
+            cluster: holder.cluster,
+            assignment: assignment.with_kubernetes_of(kubernetes),
+            etcd: runs.map(|runs| runs.etcd.clone()),
             bin: PROGRAMS,
         });
-        let ground = Ground {
-            board,
-            plan: &planned,
-            authorities: &authorities,
-            records: &records,
-            desired: desired.subscribe(),
-        };
-        let mut units = control::units(ground).await?;
-        units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
+        let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
+        let ground = Ground { board, plan: &plan, coordinator, signed, desired: desired.subscribe() };
+        let mut units = control::units(ground, clients).await?;
+        if let Some(Runs { identity, records, .. }) = runs {
+            units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);
+        }
         services.want(units).await?;
-        *lock::even_if_poisoned(runs) = Some(Runs { plan, identity, assignment });
-        running.send_replace(Some(records));
-        Ok(())
+        Ok(clients.forget(&plan)?)
     }
 
     /// Shows the machine so.
@@ -299,9 +367,14 @@ impl Performer {
         let role = match face {
             Face::Coordinator => {
                 let runs = lock::even_if_poisoned(runs).clone().ok_or(Error::Idle)?;
-                context.reach.coordinate(running.borrow().clone());
+                let access = KubernetesAccess {
+                    authority: runs.authorities.kubernetes.clone(),
+                    vpn_ip: runs.assignment.vpn_ip(),
+                };
+                context.reach.coordinate(running.borrow().clone(), Some(access));
                 context.entrance.ways.exchange.opens(&member.shares);
-                board.facts().update(|now| now.assignment = Some(runs.assignment));
+                let assignment = runs.assignment.with_kubernetes_of(self.kubernetes_that_runs().as_ref());
+                board.facts().update(|now| now.assignment = Some(assignment));
                 shows.send_replace(runs.identity);
                 tracing::info!("this machine is a coordinator");
                 return Ok(EffectOutcome::Whole);
@@ -309,7 +382,7 @@ impl Performer {
             Face::Leaving => None,
             Face::Node => Some(desired.borrow().assignment.clone().as_node()),
         };
-        context.reach.coordinate(None);
+        context.reach.coordinate(None, None);
         context.entrance.ways.exchange.over();
         shows.send_if_modified(|shown| {
             !Arc::ptr_eq(&std::mem::replace(shown, member.identity.clone()), &member.identity)
@@ -399,9 +472,10 @@ impl Performer {
         Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn erase_keys() -> Result<EffectOutcome, Error> {
+    pub(super) async fn erase_keys(self) -> Result<EffectOutcome, Error> {
         enrolment::lay_down().await?;
-        control::erase_keys().await.map_err(Error::Erase)?;
+        let clients = self.0.clients.lock().await;
+        control::erase_keys(&clients).await.map_err(Error::Erase)?;
         Ok(EffectOutcome::Whole)
     }
 

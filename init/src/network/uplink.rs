@@ -17,7 +17,7 @@ use model::{Assignment, Ipv4Prefix, NetworkConfig, Prefixes};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use self::carrier::Carriers;
 use self::filter::{Filter, Place};
@@ -103,13 +103,15 @@ pub(crate) struct Network {
     _carrying: Arc<Task<()>>,
 }
 
-/// Links that are up.
-#[derive(Debug)]
+/// Links that are up; clones share them.
+#[derive(Debug, Clone)]
 pub(crate) struct Uplink {
     pub(crate) network: Network,
     children: Children,
     /// Links that the rules name.
     links: Vec<Link>,
+    /// Text of the filter that is in force, by which one is set after the other.
+    filter: Arc<AsyncMutex<String>>,
 }
 
 impl Uplink {
@@ -128,7 +130,8 @@ impl Uplink {
         let links = links().map_err(|error| Error::List("links", error))?;
         let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
-        filtered(children, &links, prefixes, None).await?;
+        let filter = filter(&links, prefixes, None);
+        nftables::perform(children, &filter).await.map_err(Error::Filter)?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
@@ -150,15 +153,20 @@ impl Uplink {
                 }
             }
         }
-        Ok(Self { network, children: children.clone(), links })
+        Ok(Self { network, children: children.clone(), links, filter: Arc::new(AsyncMutex::new(filter)) })
     }
 
-    /// Goes by the prefixes of the machine's cluster, and its place there, from now on.
+    /// Goes by the prefixes of the machine's cluster, and its place there, from now on; the same again changes nothing.
     ///
     /// # Errors
     /// [`Error`] names the step; rules are left that deny no less than before.
     pub(crate) async fn belong(&self, prefixes: Prefixes, assignment: &Assignment) -> Result<(), Error> {
-        filtered(&self.children, &self.links, prefixes, Some(Place::of(assignment))).await?;
+        let mut in_force = self.filter.lock().await;
+        let wanted = filter(&self.links, prefixes, Some(Place::of(assignment)));
+        if wanted != *in_force {
+            nftables::perform(&self.children, &wanted).await.map_err(Error::Filter)?;
+            *in_force = wanted;
+        }
         rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
         Ok(())
@@ -258,15 +266,9 @@ impl Network {
     }
 }
 
-/// Has the filter be as it should be for a machine with these uplinks.
-async fn filtered(
-    children: &Children,
-    uplinks: &[Link],
-    prefixes: Prefixes,
-    place: Option<Place>,
-) -> Result<(), Error> {
-    let uplinks = uplinks.iter().map(|link| link.name.as_str()).collect();
-    nftables::perform(children, &Filter { uplinks, prefixes, place }.text()).await.map_err(Error::Filter)
+/// Text of the filter of a machine with these uplinks.
+fn filter(uplinks: &[Link], prefixes: Prefixes, place: Option<Place>) -> String {
+    Filter { uplinks: uplinks.iter().map(|link| link.name.as_str()).collect(), prefixes, place }.text()
 }
 
 /// Ethernet links with a device behind them: not loopback, not WireGuard, not a pod's.

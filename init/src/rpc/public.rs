@@ -45,7 +45,7 @@ pub(crate) use context::Context;
 #[cfg(feature = "faults")]
 pub(crate) use faults::Broken;
 use first_contact::{ClaimSecret, Claimable};
-use kubernetes::KubernetesAccess;
+pub(crate) use kubernetes::KubernetesAccess;
 pub(in crate::rpc) use methods::PublicMethods;
 
 /// Name of the API's task and thread.
@@ -188,9 +188,6 @@ impl PublicApi {
             }
             None => Claimable::Over,
         });
-        if let Some(authorities) = &member.authorities {
-            self.context.reach.admit(KubernetesAccess { authority: authorities.kubernetes.clone(), vpn_ip: vpn.ip });
-        }
         Ok(())
     }
 

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::vpn_server::VpnServer;
-use api::{HandedOver, Presence, wire};
+use api::{CertificateRequests, HandedOver, Presence, wire};
 use cluster::peers::News;
 use cluster::record::MachineRecord;
 use cluster::state::{HandOverError, StateVersion};
 use cluster::{Denial, View, Word};
+use door::{Changes, PutOff};
 use keys::identity::{Identity, machine_id};
 use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
 use pki::client_auth::{Who, members};
@@ -33,11 +34,11 @@ use super::underway::Underway;
 use super::{Callers, Front};
 use crate::enrolment;
 use crate::facts::Facts;
-use crate::records::{GrantError, NewsFor, NoNews, Records};
+use crate::records::{CertifyError, GrantError, NewsFor, NoNews, Records};
 use crate::rpc;
 use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::tls::Clock;
-use crate::runtime::{lock, tasks};
+use crate::runtime::{clock, lock, tasks};
 
 /// Calls of one machine that are answered at a time, beside its stream of news.
 pub(super) const MEMBER_CALLS: u32 = 8;
@@ -162,13 +163,16 @@ fn news(records: &Records, key: MachinePubKey, known: Option<StateVersion>) -> N
 struct Vpn {
     records: Records,
     underway: Arc<Underway>,
+    /// Certificates that machines were given lately.
+    certified: Arc<Mutex<Changes>>,
     /// Ends the stream of news that a machine has; gone when that has ended.
     listeners: Arc<Mutex<HashMap<MachineId, oneshot::Sender<Infallible>>>>,
 }
 
 impl Vpn {
     fn over(records: Records) -> Self {
-        Self { records, underway: Arc::new(Underway::at_most(MEMBER_CALLS)), listeners: Arc::default() }
+        let underway = Arc::new(Underway::at_most(MEMBER_CALLS));
+        Self { records, underway, certified: Arc::default(), listeners: Arc::default() }
     }
 
     /// A machine listens from now on, and where it did before no more; tells when it listens elsewhere.
@@ -227,6 +231,30 @@ impl api::vpn_server::Vpn for Vpn {
         })?;
         tracing::info!(%machine, "a coordinator's keys are handed over");
         Ok(Response::new(HandedOver { keys }.into()))
+    }
+
+    async fn certify(&self, request: Request<wire::CertifyRequest>) -> Result<Response<wire::CertifyResponse>, Status> {
+        let machine = machine_id(&member(request.extensions())?.0);
+        let _place = self.underway.begin(machine)?;
+        let requests = CertificateRequests::try_from(request.into_inner())?;
+        // A machine that asks for ever costs a round of etcd and two lines a minute, no more.
+        let taken = lock::even_if_poisoned(&self.certified).ask(machine, clock::now());
+        taken.map_err(|PutOff| GrantError::PutOff)?;
+        let certified = self.records.certify(machine, requests).await?;
+        tracing::info!(%machine, "a worker's certificates are signed");
+        Ok(Response::new(certified.into()))
+    }
+}
+
+impl From<CertifyError> for Status {
+    fn from(error: CertifyError) -> Self {
+        match error {
+            CertifyError::NoWorker => Self::permission_denied(error.to_string()),
+            CertifyError::Unread(error) => NoNews::from(error).into(),
+            CertifyError::Unconfirmed(error) => error.into(),
+            CertifyError::Request(_) => Self::invalid_argument(error.to_string()),
+            CertifyError::Issue(_) => Self::internal(Chain(&error).to_string()),
+        }
     }
 }
 

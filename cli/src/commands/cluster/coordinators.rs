@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use api::{EtcdMember, ListedMachine, MachineChange, RoleDirection};
 use cluster::role::AnyRole;
-use model::NodeName;
+use model::{KubernetesRole, NodeName};
 
 use crate::clock::Deadline;
 use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
+use crate::machine::CallError;
 use crate::screen::Progress;
 
 /// etcd does not follow.
@@ -35,9 +36,9 @@ impl Advice for NoCoordinators {
     }
 }
 
-/// Makes coordinators of these machines, which are members.
+/// Makes coordinators of these machines, which are members, and then control planes if they are to be that.
 pub(super) async fn coordinate(
-    names: &[NodeName],
+    (names, control_planes): (&[NodeName], bool),
     context: &Context,
     deadline: &Deadline,
     progress: &mut Progress,
@@ -63,10 +64,22 @@ pub(super) async fn coordinate(
         progress.show(&last);
         Ok(None)
     });
-    match looked.await? {
-        Some(()) => Ok(()),
-        None => Err(NoCoordinators { after: deadline.length(), last }.into()),
+    let Some(()) = looked.await? else { return Err(NoCoordinators { after: deadline.length(), last }.into()) };
+    for machine in listed.iter().filter(are_meant).filter(|_| control_planes) {
+        let role = AnyRole::Kubernetes(KubernetesRole::ControlPlane);
+        // Whoever votes by the last look answers by another that it just takes.
+        let asked = deadline.until(async || {
+            match session.change_machine(machine.id, MachineChange::Role(role, RoleDirection::Add)).await {
+                Err(CallError::NotNow { .. }) => Ok(None),
+                asked => asked.map(Some),
+            }
+        });
+        asked.await?.ok_or_else(|| NoCoordinators {
+            after: deadline.length(),
+            last: format!("`{}` does not take the control plane", machine.name),
+        })?;
     }
+    Ok(())
 }
 
 /// How far etcd has come with these machines and the first one; none once all are what they should be to it.

@@ -67,11 +67,11 @@ pub(crate) struct Arguments {
         add = ArgValueCandidates::new(complete::saved)
     )]
     from: Option<SavedName>,
-    /// How many machines; more than one only with --no-kubernetes
+    /// How many machines; all of them run pods, unless --no-kubernetes says otherwise
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     machines: u8,
-    /// How many of them hold the cluster's state: 1, 3, 5 or 7; one more keeps
-    /// a copy without a vote
+    /// How many of them hold the cluster's state and serve the Kubernetes API: 1,
+    /// 3, 5 or 7; without Kubernetes one more may keep a copy without a vote
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
     coordinators: u8,
     /// Memory of a machine: 2G at least, 128M with --no-kubernetes [default: 3G, 512M with --no-kubernetes]
@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     memory: Option<u32>,
     #[command(flatten)]
     build: Build,
-    /// Wait until the node is Ready, not only until the machine runs
+    /// Wait until all nodes are Ready, not only until the machines run
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -88,17 +88,21 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   cairnctl cluster add lab
+  cairnctl cluster add lab --worker    it runs pods
 
-It joins by a ticket that it uses up, as a node. It runs no Kubernetes.")]
+It joins by a ticket that it uses up, as a node.")]
 pub(crate) struct Add {
     /// The cluster, as by --cluster; not needed while there is only one
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::clusters))]
     name: Option<ClusterName>,
-    /// Memory of the machine: 128M at least
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = quantity::mebibytes)]
-    memory: u32,
+    /// Have it run pods: a Kubernetes worker
+    #[arg(long)]
+    worker: bool,
+    /// Memory of the machine: 128M at least, 2G with --worker [default: 512M, 3G with --worker]
+    #[arg(long, value_name = "SIZE", value_parser = quantity::mebibytes)]
+    memory: Option<u32>,
     #[command(flatten)]
     build: Build,
 }
@@ -141,6 +145,11 @@ const KUBERNETES_MIB: u32 = 3072;
 /// The same without Kubernetes.
 const BARE_MIB: u32 = 512;
 
+/// Memory of a machine where none is asked for, in MiB.
+const fn mebibytes(kubernetes: bool) -> u32 {
+    if kubernetes { KUBERNETES_MIB } else { BARE_MIB }
+}
+
 /// Why no cluster can be made of the options.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
@@ -150,9 +159,9 @@ pub(crate) enum CreateError {
     /// More coordinators than machines.
     #[error("{coordinators} coordinators are asked for, and {machines} machines in all")]
     Coordinators { coordinators: u8, machines: u8 },
-    /// Kubernetes is asked for on several machines.
-    #[error("machines other than a cluster's first run no Kubernetes yet, and {0} with Kubernetes are asked for")]
-    KubernetesOnSeveral(u8),
+    /// A coordinator without a vote cannot serve the Kubernetes API.
+    #[error("of {0} coordinators one has no vote, and a Kubernetes control plane needs one")]
+    ControlPlaneWithoutVote(u8),
 }
 
 impl Advice for CreateError {
@@ -168,9 +177,11 @@ impl Advice for CreateError {
         Some(match self {
             Self::OneNodeName(_) => "leave it out: they are called m1, m2 and so on".to_owned(),
             Self::Coordinators { .. } => "ask for as many machines at least: --machines".to_owned(),
-            Self::KubernetesOnSeveral(_) => {
-                "leave Kubernetes out: --no-kubernetes; or have one machine run it, and add others: cairnctl cluster add"
-                    .to_owned()
+            Self::ControlPlaneWithoutVote(even) => {
+                format!(
+                    "ask for one less or one more: --coordinators {}; or leave Kubernetes out: --no-kubernetes",
+                    even + 1
+                )
             }
         })
     }
@@ -188,14 +199,16 @@ impl Arguments {
             machines if coordinators > machines => Err(CreateError::Coordinators { coordinators, machines }),
             1 => Ok(()),
             several if self.build.node_name.is_some() => Err(CreateError::OneNodeName(several)),
-            several if self.founding.kubernetes() => Err(CreateError::KubernetesOnSeveral(several)),
+            _ if self.founding.kubernetes() && coordinators.is_multiple_of(2) => {
+                Err(CreateError::ControlPlaneWithoutVote(coordinators))
+            }
             _ => Ok(()),
         }
     }
 
     /// Memory that each of the machines gets, in MiB.
     fn memory_mib(&self) -> u32 {
-        self.memory.unwrap_or(if self.founding.kubernetes() { KUBERNETES_MIB } else { BARE_MIB })
+        self.memory.unwrap_or_else(|| mebibytes(self.founding.kubernetes()))
     }
 }
 
@@ -268,7 +281,8 @@ async fn created(arguments: &Arguments, context: &Context, out: &mut dyn Write) 
     let stays = || format!("what was made of cluster `{name}` stays for a look");
     up.machines.push((0, status.map_err(|failure| failure.leaving(stays()))?));
     if *machines > 1 {
-        let others = Joining { name, machines: machines - 1, called: None, plan };
+        let workers = founding.kubernetes();
+        let others = Joining { name, machines: machines - 1, called: None, workers, plan };
         up.machines.extend(others.join(context, deadline, &mut progress).await?);
     }
     if arguments.coordinators > 1 {
@@ -276,8 +290,17 @@ async fn created(arguments: &Arguments, context: &Context, out: &mut dyn Write) 
         let further = record.machines()[1..usize::from(arguments.coordinators)].iter();
         let further: Vec<_> = further.map(|machine| machine.name.clone()).collect();
         let context = &context.about_cluster(name);
-        let coordinated = coordinators::coordinate(&further, context, deadline, &mut progress).await;
+        let control_plane = founding.kubernetes();
+        let coordinated = coordinators::coordinate((&further, control_plane), context, deadline, &mut progress).await;
         coordinated.map_err(|failure| failure.leaving(stays()))?;
+    }
+    if arguments.wait && founding.kubernetes() {
+        for machine in context.store.load(name)?.machines().iter().skip(1) {
+            let its = context.about(name, &machine.name);
+            let mut progress = progress.of(Some(machine.name.as_str()));
+            condition::until_true(&its, "NodeReady", deadline, &mut progress).await?;
+            progress.done("the node is Ready");
+        }
     }
     drop(progress);
     up.print(context, out)
@@ -291,8 +314,9 @@ pub(crate) async fn add(arguments: &Add, context: &Context, out: &mut dyn Write)
     if context.cluster()?.network.is_none() {
         return Err(virtual_network::NetworkError::Hardware { name: name.clone() }.into());
     }
-    let plan = &build.plan(1, arguments.memory, false)?;
-    let machines = Joining { name, machines: 1, called: build.node_name.as_ref(), plan }
+    let workers = arguments.worker;
+    let plan = &build.plan(1, arguments.memory.unwrap_or_else(|| mebibytes(workers)), workers)?;
+    let machines = Joining { name, machines: 1, called: build.node_name.as_ref(), workers, plan }
         .join(context, deadline, &mut progress)
         .await?;
     drop(progress);
@@ -363,7 +387,9 @@ impl Up {
         }
         writeln!(out, "  cairnctl {one} machine status")?;
         if self.kubernetes {
-            writeln!(out, "  cairnctl {one} kubectl get pods -A")?;
+            // The first one has a control plane.
+            let first = if several { format!(" -m {}", named(0)) } else { String::new() };
+            writeln!(out, "  cairnctl -c {name}{first} kubectl get pods -A")?;
         }
         writeln!(out, "  cairnctl cluster destroy {name}")
     }

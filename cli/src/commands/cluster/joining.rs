@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use api::{ListedMachine, MachineStatus};
 use cluster::record::Standing;
-use model::{MachineState, NodeName, TicketId};
+use model::{KubernetesRole, MachineState, NodeName, TicketId};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -40,6 +40,8 @@ pub(super) struct Joining<'a> {
     pub machines: u8,
     /// Name of the machine, where there is only one; found where none is given.
     pub called: Option<&'a NodeName>,
+    /// Whether they run pods.
+    pub workers: bool,
     pub plan: &'a Plan<'a>,
 }
 
@@ -57,7 +59,8 @@ impl Joining<'_> {
         let (mut coordinator, meant, listed) = coordinator(context, progress).await.map_err(as_it_was)?;
         let names = self.names(&meant.record, &listed)?;
         let lasts = deadline.left().unwrap_or_default();
-        let ticket = Issue::of_nodes(self.machines.into(), lasts).issue(&mut coordinator, &meant).await;
+        let roles = if self.workers { vec![KubernetesRole::Worker] } else { Vec::new() };
+        let ticket = Issue::of_nodes(self.machines.into(), lasts, roles).issue(&mut coordinator, &meant).await;
         drop(coordinator);
         let Issued { id, ticket } = ticket.map_err(as_it_was)?;
         let joined = async {
@@ -396,7 +399,7 @@ mod tests {
         let machine = home::virtual_machine();
         let (line, image) = (Line::parse_from(["x"]), root.path().join("absent"));
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
-        let joining = Joining { name: &home::name(), machines: 1, called: None, plan };
+        let joining = Joining { name: &home::name(), machines: 1, called: None, workers: false, plan };
         let long = Deadline::after(Duration::from_secs(60));
         joining.join(&context, &long, &mut Progress::start()).await.unwrap_err();
         let calls = coordinator.calls();

@@ -193,7 +193,7 @@ impl Machine<'_> {
         let name = self.reserve(cluster, &listed, context)?;
         let lasts = self.arguments.timeout.max(TICKET_LASTS);
         let activated = async {
-            let Issued { id, ticket } = Issue::of_nodes(1, lasts).issue(&mut coordinator, &meant).await?;
+            let Issued { id, ticket } = Issue::of_nodes(1, lasts, Vec::new()).issue(&mut coordinator, &meant).await?;
             let activated = self.activate(&ticket, Some(&name), context, progress).await;
             if activated.is_err() {
                 joining::revoke(id, context, progress).await;

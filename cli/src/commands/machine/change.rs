@@ -4,14 +4,16 @@
 use std::io::Write;
 use std::time::Duration;
 
-use api::{ListedMachine, MachineChange, RoleDirection};
+use api::{Condition, ConditionName, ListedMachine, MachineChange, RoleDirection, Truth};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cluster::record::{Generations, Standing};
 use cluster::role::AnyRole;
-use model::{ClusterRole, NodeName};
+use model::{ClusterRole, KubernetesRole, NodeName};
 
 use super::erase::{self, Erase};
 use crate::clock::Deadline;
+use crate::commands::condition;
 use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
@@ -20,14 +22,20 @@ use crate::screen::{self, Progress};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
-    /// Make a machine a coordinator: it will hold the cluster's state
+    /// Give a machine a role: coordinator, control-plane or worker
+    ///
+    /// A coordinator holds the cluster's state. A control-plane is a coordinator that
+    /// runs the Kubernetes API, and a worker runs pods.
     ///
     /// Votes grow in pairs: 1, 3, 5, 7. One more than that keeps a copy and votes
     /// as soon as there is a second one. Where an even number votes, since roles
     /// were taken, one more votes by itself. While one that votes is silent, by
     /// `cairnctl machine list`, nobody new joins it: switch it on or remove it.
     Add(RoleChange),
-    /// Make a machine a node again: it will hold none of the cluster's state
+    /// Take a role away from a machine
+    ///
+    /// Without the role of a coordinator it is a node, and holds none of the cluster's
+    /// state. Pods of a worker end: `cairnctl kubectl drain NAME` before moves them.
     ///
     /// Of three voters two are left, where no other coordinator keeps a copy: then
     /// nothing is decided while one of the two is off.
@@ -42,8 +50,8 @@ pub(crate) struct RoleChange {
     #[arg(value_name = "MACHINE")]
     called: String,
     /// The role
-    #[arg(value_name = "ROLE", value_parser = ["coordinator"])]
-    role: String,
+    #[arg(value_name = "ROLE", value_parser = any_role())]
+    role: AnyRole,
     #[command(flatten)]
     following: Following,
 }
@@ -184,13 +192,80 @@ impl Advice for ChangeError {
 }
 
 pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (becomes, arguments) = match role {
-        Role::Add(arguments) => (ClusterRole::Coordinator, arguments),
-        Role::Remove(arguments) => (ClusterRole::Node, arguments),
+    let (direction, arguments) = match role {
+        Role::Add(arguments) => (RoleDirection::Add, arguments),
+        Role::Remove(arguments) => (RoleDirection::Remove, arguments),
         Role::Erase(arguments) => return erase::run(arguments, context, out).await,
     };
     let found = about(context, &arguments.called).await?;
-    change_role(found, becomes, &arguments.following, context, out).await
+    match arguments.role {
+        AnyRole::Coordinator => {
+            let becomes = if direction == RoleDirection::Add { ClusterRole::Coordinator } else { ClusterRole::Node };
+            change_role(found, becomes, &arguments.following, context, out).await
+        }
+        AnyRole::Kubernetes(role) => {
+            kubernetes_role(found, (role, direction), &arguments.following, context, out).await
+        }
+    }
+}
+
+/// Gives or takes a role in Kubernetes, and waits until the machine says by a condition that it has it, or no more.
+async fn kubernetes_role(
+    (mut session, machine, its): (Session, ListedMachine, Context),
+    (role, direction): (KubernetesRole, RoleDirection),
+    following: &Following,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    session.change_machine(machine.id, MachineChange::Role(AnyRole::Kubernetes(role), direction)).await?;
+    let (name, stands_for) = (
+        &machine.name,
+        match role {
+            KubernetesRole::ControlPlane => ConditionName::KubernetesApiReady,
+            KubernetesRole::Worker => ConditionName::NodeReady,
+        },
+    );
+    if following.wait {
+        let deadline = Deadline::after(following.timeout);
+        match direction {
+            RoleDirection::Add => {
+                condition::until_true(&its, stands_for.word(), &deadline, &mut Progress::start()).await?;
+            }
+            RoleDirection::Remove => gives_up(&its, (&machine, stands_for), &deadline).await?,
+        }
+    }
+    let did = match (role, direction) {
+        (_, RoleDirection::Add) => format!("machine `{name}` is to be a {role}"),
+        (KubernetesRole::ControlPlane, RoleDirection::Remove) => format!("machine `{name}` is to be a {role} no more"),
+        (KubernetesRole::Worker, RoleDirection::Remove) => format!(
+            "machine `{name}` is to be a {role} no more; Kubernetes lists its node until: cairnctl kubectl delete node {name}"
+        ),
+    };
+    Ok(screen::did(context.format, out, &did)?)
+}
+
+/// Waits until the machine says that it no longer runs what a condition stands for.
+async fn gives_up(
+    its: &Context,
+    (machine, stands_for): (&ListedMachine, ConditionName),
+    deadline: &Deadline,
+) -> Result<(), Failure> {
+    let mut progress = Progress::start();
+    let looked = deadline.until(async || {
+        progress.show(&format!("wait for {} to end what it runs", machine.name));
+        let asked = async { its.open().await.ok()?.0.conditions().await.ok() };
+        let is_over = |condition: &Condition| condition.name == stands_for.word() && condition.truth == Truth::False;
+        let is_gone = asked.await.is_some_and(|conditions| conditions.iter().any(is_over));
+        Ok::<_, Failure>(is_gone.then_some(()))
+    });
+    looked.await?.ok_or_else(|| ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into())
+}
+
+fn any_role() -> impl TypedValueParser<Value = AnyRole> {
+    PossibleValuesParser::new(AnyRole::ALL.map(AnyRole::word)).map(|word| {
+        let role = AnyRole::ALL.into_iter().find(|role| role.word() == word);
+        role.expect("clap takes no other")
+    })
 }
 
 pub(crate) async fn approve(arguments: &Approve, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {

@@ -33,6 +33,9 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
             if known.role != ClusterRole::Coordinator {
                 return Err(Denial::ControlPlaneOnNode);
             }
+            if !ground.members()?.voters.contains_key(id) {
+                return Err(Denial::ControlPlaneWithoutVote);
+            }
             machine.kubernetes.insert(KubernetesRole::ControlPlane);
         }
         AnyRole::Kubernetes(KubernetesRole::Worker) => {
@@ -69,6 +72,10 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
             machine.role = ClusterRole::Node;
         }
         AnyRole::Kubernetes(role @ KubernetesRole::ControlPlane) => {
+            let has = |other: &MachineRecord| other.id() != *id && other.kubernetes.contains(&role);
+            if !coordinators(ground).any(has) {
+                return Err(Denial::LastControlPlane);
+            }
             machine.kubernetes.remove(&role);
         }
         AnyRole::Kubernetes(role @ KubernetesRole::Worker) => {

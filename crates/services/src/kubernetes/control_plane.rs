@@ -93,7 +93,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     };
     // It retries etcd by itself; to wait until etcd is ready costs seconds.
     let mut needs = vec![Need::started(names::ETCD)];
-    if plan.etcd.users == EtcdUsers::Unknown {
+    if plan.etcd.as_ref().is_some_and(|etcd| etcd.users == EtcdUsers::Unknown) {
         // An etcd that does not ask who calls would let it do everything.
         needs.push(Need::finished(names::MAKES_USERS));
     }

@@ -81,7 +81,7 @@ fn configuration(plan: &ServicePlan) -> String {
         "cgroupRoot": POD_CGROUP,
         "failSwapOn": false,
         // What pods may take of the machine: kubelet sets it on the cgroup of all of them.
-        "systemReserved": { "memory": format!("{}Mi", reserve::MEMORY >> 20), "pid": reserve::PIDS.to_string() },
+        "systemReserved": { "memory": format!("{}Mi", reserve::memory(plan) >> 20), "pid": reserve::PIDS.to_string() },
         "enforceNodeAllocatable": ["pods"],
         "podPidsLimit": reserve::PIDS_OF_A_POD,
         // Every container gets the runtime's filter of system calls unless its pod says otherwise.

@@ -4,13 +4,17 @@
 //!   /            init: MEMORY_OF_PID_1 is never taken from it
 //!                services: MEMORY is left to them while others have any
 //!                shims: at most PIDS_OF_SHIMS
-//!                pods: at most `pids_of_pods`, set by PID 1 ── kubepods: the machine less MEMORY and PIDS, by kubelet
+//!                pods: at most `pids_of_pods`, set by PID 1 ── kubepods: the machine less `memory` and PIDS, by kubelet
 //!                                                                └── one pod: at most PIDS_OF_A_POD, by kubelet
 //! ```
+
+use crate::plan::{ServicePlan, ServiceRole};
 
 /// Bytes for everything that is no pod. At rest the services of a control plane hold 740 MiB; the rest is the kernel and
 /// the pages of their programs.
 pub const MEMORY: u64 = 1 << 30;
+/// The same on a machine that only runs pods.
+const MEMORY_OF_A_WORKER: u64 = 384 << 20;
 /// Bytes that the kernel takes from PID 1 for nobody: twice what it may hold at worst.
 pub const MEMORY_OF_PID_1: u64 = 32 << 20;
 /// Processes and threads for everything that is no pod.
@@ -19,6 +23,11 @@ pub const PIDS: u32 = 4096;
 pub const PIDS_OF_A_POD: u32 = 1024;
 /// Processes and threads of the shims, a dozen for each of kubelet's 110 pods and twice that.
 pub const PIDS_OF_SHIMS: u32 = 4096;
+
+/// Bytes that pods do not get on a machine of this plan.
+pub(crate) fn memory(plan: &ServicePlan) -> u64 {
+    if plan.wants(ServiceRole::Coordinator) { MEMORY } else { MEMORY_OF_A_WORKER }
+}
 
 /// How many processes and threads all pods together may have on a machine that can have `most` (the lower of
 /// `kernel.pid_max` and `kernel.threads-max`): three quarters, and what is reserved is left in any case.

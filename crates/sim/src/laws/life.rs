@@ -4,7 +4,7 @@
 use cluster::desired::Desired;
 use cluster::state::{HandOverError, StateVersion};
 use member::{Effect, EffectKind, EtcdStart, KeptFile, OwnerReason};
-use model::ClusterRole;
+use model::{ClusterRole, KubernetesRole};
 
 use super::{Breach, holds};
 
@@ -80,6 +80,11 @@ pub const CLUSTERS: &str = "never two clusters after a recovery, whenever its no
 pub const VERSION: &str = "a lower version changes nothing";
 /// An old look.
 pub const LOOK: &str = "nobody is told Node while etcd has it or its share is needed";
+/// Kubernetes without its role.
+pub const KUBERNETES: &str =
+    "of Kubernetes runs only what the kept Desired says, and a control plane beside the machine's own etcd";
+/// Certificates of workers.
+pub const CERTIFIED: &str = "no Kubernetes certificate to who lacks the role";
 /// Keys of coordinators.
 pub const KEYS: &str = "keys go only to coordinators that etcd has as learners";
 /// Keys by an old copy.
@@ -114,6 +119,14 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
             holds(UNCOUNTED, *plan == EtcdStart::Recovered || !facts.is_uncounted, how)?;
             let recovers = *plan == EtcdStart::Recovered && facts.noted_before;
             holds(CLUSTERS, !(recovers && facts.others_lead), how)
+        }
+        Effect::Kubernetes { assignment, signer } => {
+            let (roles, may) = (assignment.kubernetes(), facts.kept.assignment.kubernetes());
+            let has_etcd = facts.runs.is_some();
+            let is_assigned = roles.is_subset(may) || facts.goes_on_as_node;
+            let is_beside = has_etcd || !roles.contains(&KubernetesRole::ControlPlane);
+            let has_signer = has_etcd || signer.is_some() || roles.is_empty();
+            holds(KUBERNETES, is_assigned && is_beside && has_signer, how)
         }
         Effect::Units(None) => {
             let for_members = matches!(facts.runs, Some(EtcdStart::Existing { others }) if !others.is_empty());
@@ -194,6 +207,14 @@ pub fn told_node(n: u16, needed: bool) -> Result<(), Breach> {
 /// [`Breach`] when they may not be.
 pub fn handed_over(n: u16, may: Result<(), HandOverError>) -> Result<(), Breach> {
     may.map_err(|why| Breach { law: KEYS, how: format!("machine {n}: {why}") })
+}
+
+/// Checks certificates that a machine was given as a worker.
+///
+/// # Errors
+/// [`Breach`] when it is none.
+pub fn certified(n: u16, is_worker: bool) -> Result<(), Breach> {
+    holds(CERTIFIED, is_worker, || format!("machine {n}"))
 }
 
 /// Checks keys that were given by a coordinator, whose etcd has a leader or not.

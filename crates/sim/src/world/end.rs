@@ -125,7 +125,12 @@ impl World {
             }
             (ClusterRole::Node | ClusterRole::Coordinator, _) => return None,
         };
-        let same = [(desired.says_the_same(kept), "it keeps something else")];
+        let (roles, runs) = (desired.assignment.kubernetes(), machine.kubernetes.runs.as_ref());
+        let runs_them = runs.map_or(roles.is_empty(), |runs| runs.kubernetes() == roles);
+        let same = [
+            (desired.says_the_same(kept), "it keeps something else"),
+            (runs_them, "it runs other roles of Kubernetes"),
+        ];
         same.into_iter().chain(checks).find(|(is_so, _)| !is_so).map(|(_, differs)| differs)
     }
 }

@@ -21,6 +21,7 @@ use super::*;
 use crate::etcd::EtcdRefusal;
 use crate::laws::life as law;
 use member::{EffectOutcome, RoleFacts};
+use model::KubernetesRole;
 
 /// A cluster of four members that have heard of each other.
 fn world() -> World {
@@ -242,6 +243,24 @@ fn keys_that_a_coordinator_without_a_leader_gives_break_a_law() {
     assert_eq!(world.takes_keys(2, first), Ok(Err(String::from("etcd has no leader"))));
     world.parts.hand_over = |_, state, id| state.hands_over_to(id).map_err(|why| why.to_string());
     assert_eq!(broken(world.takes_keys(2, first).map(drop)), law::GIVEN);
+}
+
+/// Proves: W3 W7
+#[test]
+fn certificates_of_who_is_no_worker_break_a_law() {
+    let mut world = world();
+    let (first, second) = (cast::id(1), cast::id(2));
+    world.reads(1).expect("its etcd leads");
+    assert_eq!(world.certifies(2, first), Ok(Err(String::from("it is no worker"))));
+    let asks = Asks::AddRole(second, AnyRole::Kubernetes(KubernetesRole::Worker));
+    world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is one");
+    assert_eq!(world.certifies(2, first), Ok(Ok(())), "the coordinator catches up");
+    world.parts.certify = |_, _, _| Ok(());
+    let asks = Asks::RemoveRole(second, AnyRole::Kubernetes(KubernetesRole::Worker));
+    world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is none");
+    assert_eq!(broken(world.certifies(2, first).map(drop)), law::CERTIFIED);
+    world.machines.get_mut(&1).and_then(|it| it.running.as_mut()).expect("it runs").led = false;
+    assert_eq!(broken(world.certifies(2, first).map(drop)), law::GIVEN);
 }
 
 /// Proves: K6

@@ -15,6 +15,7 @@ use member::{
 use model::{ClusterRole, MachineId};
 
 use super::cables::INTERVAL;
+use super::kubernetes::Kubernetes;
 use super::listen::LAPSED;
 use super::machine::{Living, Power, Running};
 use super::records::RecordsCopy;
@@ -49,6 +50,7 @@ impl World {
             electorate: machine.disk.electorate.clone(),
             announcement: Announcement { endpoints: Vec::new(), epoch: None },
             role,
+            kubernetes: machine.kubernetes.runs.clone(),
         };
         let mut out = Vec::new();
         let life = Life::start(found, now, &mut out);
@@ -150,6 +152,7 @@ impl World {
             | Effect::TakeKeys(_)
             | Effect::LookAtEtcd
             | Effect::Units(_)
+            | Effect::Kubernetes { .. }
             | Effect::Face(_)
             | Effect::EraseShares
             | Effect::EraseKeys
@@ -330,6 +333,7 @@ impl World {
             Effect::TakeKeys((giver, _)) => return self.takes_keys(n, giver),
             Effect::LookAtEtcd => return Ok(Ok(EffectOutcome::Begun(machine.disk.etcd.is_some()))),
             Effect::Units(plan) => return self.units(n, plan),
+            Effect::Kubernetes { assignment, signer } => return self.runs_kubernetes(n, (assignment, signer)),
             Effect::Face(face) => machine.face = Some(face),
             Effect::EraseShares => {
                 self.esps.erase(id);
@@ -511,6 +515,7 @@ impl World {
         match power {
             Power::Off => {
                 (machine.living, machine.running, machine.face) = (None, None, None);
+                machine.kubernetes = Kubernetes::default();
                 machine.known = machine.disk.peers.clone();
                 let recovers = machine.disk.note.is_some();
                 self.stops_serving(cast::id(n));

@@ -10,6 +10,7 @@ use cluster::redeem::RedeemRequest;
 use member::{EffectKind, EtcdStart, Face, Life, RecoveryNote, RoleFacts};
 use model::{ClusterRole, MachineId};
 
+use super::kubernetes::Kubernetes;
 use super::listen::Stream;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +109,7 @@ pub(super) struct Machine {
     pub(super) boot: u64,
     pub(super) disk: Disk,
     pub(super) running: Option<Running>,
+    pub(super) kubernetes: Kubernetes,
     pub(super) face: Option<Face>,
     pub(super) living: Option<Living>,
     pub(super) heard: Heard,
@@ -136,6 +138,7 @@ impl Machine {
             boot: 0,
             disk: Disk::default(),
             running: None,
+            kubernetes: Kubernetes::default(),
             face: None,
             living: None,
             heard: Heard::default(),

@@ -26,7 +26,9 @@ impl World {
         let asks = match (self.random.below(20), machine) {
             (0..10, _) if let Some(waiting) = waiting => Asks::AddRole(waiting, AnyRole::Coordinator),
             (0..7, _) if next < self.plan.tickets => Asks::IssueTicket(self.offer(next)),
-            (7, _) => Asks::RevokeTicket(self.tickets[self.random.below(self.tickets.len())].id()),
+            (7, _) if !self.tickets.is_empty() => {
+                Asks::RevokeTicket(self.tickets[self.random.below(self.tickets.len())].id())
+            }
             (8..11, _) => Asks::AddRole(target, AnyRole::Coordinator),
             (11, _) => Asks::RemoveRole(target, AnyRole::Coordinator),
             (12, _) => Asks::AddRole(target, AnyRole::Kubernetes(KubernetesRole::Worker)),

@@ -33,6 +33,8 @@ pub(super) struct Parts {
     pub(super) desire: fn(&State, &MachineId) -> Result<Desired, DesiredError>,
     /// Hands keys over by what a coordinator has seen; its etcd answers only where that has a leader.
     pub(super) hand_over: fn(Option<&mut Etcd>, &State, &MachineId) -> Result<(), String>,
+    /// Signs a worker's certificates by a copy of the records, which is a quorum's where the coordinator has a leader.
+    pub(super) certify: fn(bool, &State, &MachineId) -> Result<(), String>,
     /// Facts of a start; none where a file cannot be read.
     pub(super) find: fn(RoleFacts, bool) -> Option<RoleFacts>,
 }
@@ -47,6 +49,14 @@ fn hand_over(etcd: Option<&mut Etcd>, state: &State, id: &MachineId) -> Result<(
     }
 }
 
+fn certify(is_led: bool, state: &State, id: &MachineId) -> Result<(), String> {
+    match state.worker(id) {
+        None => Err(String::from("it is no worker")),
+        Some(_) if !is_led => Err(String::from("etcd has no leader")),
+        Some(_) => Ok(()),
+    }
+}
+
 impl Parts {
     /// Parts without a fault.
     pub(super) const SOUND: Self = Self {
@@ -58,6 +68,7 @@ impl Parts {
         hear: PeerBook::take,
         desire: State::desired,
         hand_over,
+        certify,
         find: |facts, unread| (!unread).then_some(facts),
     };
 }

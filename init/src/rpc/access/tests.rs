@@ -58,7 +58,10 @@ async fn an_owners_change_is_audited_with_who_where_what_and_outcome() {
     let who = format!("call who=owner:{} from={peer}", machine.owner.public().pin());
     let ended = [
         ("Reboot", "Ok"),
-        ("Kubeconfig", "FailedPrecondition reason=\"the machine is no member yet\""),
+        (
+            "Kubeconfig",
+            "FailedPrecondition reason=\"this machine is no coordinator and has no records of the cluster; nothing was done; ask a coordinator\"",
+        ),
         (
             "RestartService",
             "NotFound reason=\"no service ``; nothing was done; `cairnctl machine services` lists them\"",

@@ -118,7 +118,7 @@ impl Entrance {
 /// Targets that a member's callers reach through it: records, peers, Kubernetes.
 #[derive(Debug)]
 pub(crate) struct Reach {
-    kubernetes: OnceLock<KubernetesAccess>,
+    kubernetes: Mutex<Option<Arc<KubernetesAccess>>>,
     records: watch::Sender<Option<Records>>,
     peers: OnceLock<Told>,
     pub(super) forwards: Arc<Forwards>,
@@ -135,7 +135,7 @@ pub(crate) struct Reach {
 impl Default for Reach {
     fn default() -> Self {
         Self {
-            kubernetes: OnceLock::new(),
+            kubernetes: Mutex::default(),
             records: watch::Sender::new(None),
             peers: OnceLock::new(),
             forwards: Arc::default(),
@@ -148,13 +148,9 @@ impl Default for Reach {
 }
 
 impl Reach {
-    /// The machine is a member: its owner may reach Kubernetes. A second time changes nothing.
-    pub(super) fn admit(&self, kubernetes: KubernetesAccess) {
-        let _admitted_once = self.kubernetes.set(kubernetes);
-    }
-
-    /// The machine coordinates: these are the cluster's records. None: it does so no longer.
-    pub(crate) fn coordinate(&self, records: Option<Records>) {
+    /// The machine coordinates: these are the cluster's records, and its owner reaches Kubernetes so. None: it does so no longer.
+    pub(crate) fn coordinate(&self, records: Option<Records>, kubernetes: Option<KubernetesAccess>) {
+        *lock::even_if_poisoned(&self.kubernetes) = kubernetes.map(Arc::new);
         self.records.send_replace(records);
     }
 
@@ -180,9 +176,9 @@ impl Reach {
         let _hears_once = self.peers.set(peers);
     }
 
-    /// Access to Kubernetes, on a member.
-    pub(super) fn kubernetes(&self) -> Option<&KubernetesAccess> {
-        self.kubernetes.get()
+    /// Access to Kubernetes, on a coordinator.
+    pub(super) fn kubernetes(&self) -> Result<Arc<KubernetesAccess>, NoCoordinator> {
+        lock::even_if_poisoned(&self.kubernetes).clone().ok_or(NoCoordinator)
     }
 
     /// The cluster's records, on a coordinator.

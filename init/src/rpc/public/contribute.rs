@@ -55,7 +55,7 @@ mod tests {
         let asked = Machine::running();
         let says = async |silent: Option<Duration>| {
             let others = [machine(1, Standing::Member)];
-            asked.context.reach.coordinate(Some(records(&asked.facts, &others, silent)));
+            asked.context.reach.coordinate(Some(records(&asked.facts, &others, silent)), None);
             let given = Contribution { epoch: 1, share: Secret::take(&mut [1; 32]), seen: [].into() };
             let caller = (MachinePubKey([1; 32]), origin(None, "192.0.2.1:1001"));
             let refusal = contribute(&asked.context, caller, given).await.expect_err("this machine has no share");

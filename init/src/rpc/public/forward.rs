@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::context::{Context, Place, no_member};
+use super::context::{Context, Place};
 
 /// The first packet of a mesh waits for a handshake, which may be tried twice.
 const CONNECTS: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(super) struct Line {
 pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Target) -> Result<Line, Status> {
     let (address, place) = match target {
         Target::KubernetesApi => {
-            let kubernetes = context.reach.kubernetes().ok_or_else(no_member)?;
+            let kubernetes = context.reach.kubernetes()?;
             (kubernetes.api_address(), None)
         }
         Target::Machine(machine) => (public_api(context, machine)?, Some(context.reach.forwards.begin(owner)?)),

@@ -172,7 +172,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::KubeconfigRequest>,
     ) -> Result<Response<wire::KubeconfigResponse>, Status> {
-        let kubernetes = self.0.reach.kubernetes().ok_or_else(no_member)?;
+        let kubernetes = self.0.reach.kubernetes()?;
         let answer = kubernetes.certify(&request.into_inner().certificate_request, clock::unix())?;
         Ok(Response::new(answer.into()))
     }

@@ -6,7 +6,6 @@ use cluster::View;
 use cluster::denial::Denial;
 use cluster::record::{MachineRecord, OwnerRecord, Standing};
 use cluster::request::{self, Asks, Offer};
-use cluster::role::AnyRole;
 use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
@@ -99,41 +98,23 @@ pub(super) fn owners(records: &Records) -> Result<ListPage<ListedOwner>, Status>
     Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
 }
 
-/// A role that nothing starts or stops on the machine.
+/// A machine that joins does not vote in etcd, and a control plane needs that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum NoKubernetes {
-    /// A ticket would give it.
-    #[error(
-        "a machine that joins runs no Kubernetes yet, only the cluster's first one does; nothing was changed; \
-         issue the ticket without Kubernetes roles"
-    )]
-    Ticket,
-    /// A change of a machine would give or take it.
-    #[error("role {0} is not given or taken yet: Kubernetes runs where the cluster was created; nothing was changed")]
-    Change(KubernetesRole),
-}
+#[error(
+    "a machine that joins runs no Kubernetes control plane, since its etcd does not vote yet; nothing was changed; issue the ticket \
+     without, and give the role when the machine votes: cairnctl machine role add NAME control-plane"
+)]
+struct NoControlPlane;
 
-impl From<NoKubernetes> for Status {
-    fn from(error: NoKubernetes) -> Self {
+impl From<NoControlPlane> for Status {
+    fn from(error: NoControlPlane) -> Self {
         Self::failed_precondition(error.to_string())
     }
 }
 
 /// Whether machines can be what the ticket makes them.
-fn is_served(offer: &Offer) -> Result<(), NoKubernetes> {
-    if offer.kubernetes.is_empty() { Ok(()) } else { Err(NoKubernetes::Ticket) }
-}
-
-/// Whether the machine can follow a change.
-const fn is_followed(change: MachineChange) -> Result<(), NoKubernetes> {
-    match change {
-        MachineChange::Role(AnyRole::Kubernetes(role), _) => Err(NoKubernetes::Change(role)),
-        MachineChange::Role(AnyRole::Coordinator, _)
-        | MachineChange::Drain
-        | MachineChange::Remove
-        | MachineChange::RemoveLost
-        | MachineChange::RotateKey => Ok(()),
-    }
+fn is_served(offer: &Offer) -> Result<(), NoControlPlane> {
+    if offer.kubernetes.contains(&KubernetesRole::ControlPlane) { Err(NoControlPlane) } else { Ok(()) }
 }
 
 /// Issues a ticket; says where its holder has to go.
@@ -154,7 +135,6 @@ pub(super) async fn change(
     machine: MachineId,
     change: MachineChange,
 ) -> Result<(), Status> {
-    is_followed(change)?;
     ask(records, by, change.asks(machine)).await
 }
 
@@ -202,7 +182,6 @@ fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<ListPage<T
 
 #[cfg(test)]
 mod tests {
-    use api::RoleDirection;
     use cluster::record::UnixSeconds;
     use keys::endpoint::Endpoint;
     use model::{ClusterRole, TicketPubKey};
@@ -279,26 +258,8 @@ mod tests {
             node_name: None,
         };
         assert_eq!(is_served(&offer(&[])), Ok(()));
-        for role in KubernetesRole::ALL.iter().copied() {
-            assert_eq!(is_served(&offer(&[role])), Err(NoKubernetes::Ticket), "{role}");
-        }
-        assert_eq!(Status::from(NoKubernetes::Ticket).code(), tonic::Code::FailedPrecondition);
-    }
-
-    /// Proves: S4
-    #[tokio::test]
-    async fn a_role_that_nothing_starts_is_refused_by_its_name() {
-        let machine = crate::rpc::world::Machine::running();
-        let records = fixture::records(&machine.facts, &[], None);
-        let (by, id) = (OwnerPubKey([1; 32]), MachineId([1; 16]));
-        for direction in [RoleDirection::Add, RoleDirection::Remove] {
-            for role in KubernetesRole::ALL.iter().copied() {
-                let asked = MachineChange::Role(AnyRole::Kubernetes(role), direction);
-                let refused = change(&records, by, id, asked).await.expect_err("nothing starts it");
-                assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
-                assert!(refused.message().starts_with(&format!("role {role} is not")), "{refused}");
-            }
-            assert_eq!(is_followed(MachineChange::Role(AnyRole::Coordinator, direction)), Ok(()));
-        }
+        assert_eq!(is_served(&offer(&[KubernetesRole::Worker])), Ok(()));
+        assert_eq!(is_served(&offer(KubernetesRole::ALL)), Err(NoControlPlane));
+        assert_eq!(Status::from(NoControlPlane).code(), tonic::Code::FailedPrecondition);
     }
 }

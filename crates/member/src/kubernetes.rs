@@ -1,0 +1,133 @@
+//! Kubernetes on the machine: the roles of desired state, of which a control plane runs only beside the machine's own etcd. Whoever
+//! coordinates signs its certificates itself; all others have them signed by a coordinator.
+
+use std::time::Instant;
+
+use cluster::desired::Desired;
+use model::Assignment;
+
+use crate::effect::Effect;
+use crate::role::AGAIN;
+use crate::source::VpnPlace;
+
+/// Units of a coordinator, as Kubernetes' hang on them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Units of a coordinator run.
+    Coordinator,
+    /// Units that are about to start.
+    Soon,
+    /// No unit of a coordinator.
+    Nothing,
+}
+
+/// Part of Kubernetes that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kubernetes {
+    runs: Option<Assignment>,
+    /// Tries of having it run.
+    tries: usize,
+    again: Option<Instant>,
+}
+
+impl Kubernetes {
+    /// Begins with what runs already, behind a panic of the life.
+    pub(crate) const fn new(runs: Option<Assignment>) -> Self {
+        Self { runs, tries: 0, again: None }
+    }
+
+    /// Effect that is due, as long as none is under way.
+    pub(crate) fn next(
+        &mut self,
+        desired: &Desired,
+        (beside, signers): (Beside, &[VpnPlace]),
+        now: Instant,
+    ) -> Option<Effect> {
+        if self.again.is_some_and(|again| now < again) {
+            return None;
+        }
+        // Where nothing can be done now, an event says when it can.
+        self.again = None;
+        let assignment = match beside {
+            Beside::Coordinator => desired.assignment.clone(),
+            Beside::Soon => return None,
+            Beside::Nothing => desired.assignment.clone().as_node(),
+        };
+        let is_same = match &self.runs {
+            Some(runs) => runs.kubernetes() == assignment.kubernetes() && runs.pods() == assignment.pods(),
+            None => assignment.kubernetes().is_empty(),
+        };
+        let asks = beside == Beside::Nothing && !assignment.kubernetes().is_empty();
+        let signer = if asks { Some(*signers.get(self.tries % signers.len().max(1))?) } else { None };
+        (!is_same).then_some(Effect::Kubernetes { assignment, signer })
+    }
+
+    /// Takes the end of the effect that was under way.
+    pub(crate) fn done(&mut self, assignment: &Assignment, is_done: bool, now: Instant) {
+        if is_done {
+            (self.runs, self.again) = (Some(assignment.clone()), None);
+        } else {
+            (self.tries, self.again) = (self.tries.wrapping_add(1), Some(now + AGAIN));
+        }
+    }
+
+    /// Next deadline, and why.
+    pub(crate) fn due(&self) -> Option<(Instant, &'static str)> {
+        self.again.map(|again| (again, "Kubernetes' units are started again"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::time::Duration;
+
+    use model::ClusterRole;
+
+    use super::*;
+    use crate::fixture::{desired, ids, works};
+
+    fn signers() -> Vec<VpnPlace> {
+        ids(&[2, 3]).into_iter().zip([2, 3].map(|last| Ipv4Addr::new(10, 118, 0, last))).collect()
+    }
+
+    /// Proves: W1
+    #[test]
+    fn a_control_plane_runs_only_beside_etcd() {
+        let (mut part, now) = (Kubernetes::new(None), testkit::origin());
+        let both = works(desired(1, ClusterRole::Coordinator, &[2, 3]));
+        let signers = signers();
+        assert_eq!(part.next(&both, (Beside::Soon, &signers), now), None, "it signs its own, in a moment");
+        let whole = Effect::Kubernetes { assignment: both.assignment.clone(), signer: None };
+        assert_eq!(part.next(&both, (Beside::Coordinator, &signers), now), Some(whole));
+        part.done(&both.assignment, true, now);
+        assert_eq!(part.next(&both, (Beside::Coordinator, &signers), now), None);
+        let worker = both.assignment.clone().as_node();
+        let without = Effect::Kubernetes { assignment: worker.clone(), signer: Some(signers[0]) };
+        assert_eq!(part.next(&both, (Beside::Nothing, &signers), now), Some(without), "etcd is gone");
+        part.done(&worker, true, now);
+        let node = desired(1, ClusterRole::Node, &[2, 3]);
+        let nothing = Effect::Kubernetes { assignment: node.assignment.clone(), signer: None };
+        assert_eq!(part.next(&node, (Beside::Nothing, &[]), now), Some(nothing), "nobody has to sign for that");
+        assert_eq!(Kubernetes::new(None).next(&node, (Beside::Nothing, &signers), now), None);
+    }
+
+    /// Proves: W1
+    #[test]
+    fn a_worker_asks_one_coordinator_after_the_other() {
+        let (mut part, mut now) = (Kubernetes::new(None), testkit::origin());
+        let worker = works(desired(1, ClusterRole::Node, &[2, 3]));
+        let signers = signers();
+        assert_eq!(part.next(&worker, (Beside::Nothing, &[]), now), None, "nobody is known");
+        for signer in [signers[0], signers[1], signers[0]] {
+            let asked = Effect::Kubernetes { assignment: worker.assignment.clone(), signer: Some(signer) };
+            assert_eq!(part.next(&worker, (Beside::Nothing, &signers), now), Some(asked));
+            part.done(&worker.assignment, false, now);
+            assert_eq!(part.next(&worker, (Beside::Nothing, &signers), now), None);
+            assert_eq!(part.due().map(|(due, _why)| due), Some(now + AGAIN));
+            now += AGAIN + Duration::from_millis(1);
+        }
+        part.done(&worker.assignment, true, now);
+        assert_eq!((part.due(), part.next(&worker, (Beside::Nothing, &signers), now)), (None, None));
+    }
+}

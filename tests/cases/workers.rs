@@ -1,0 +1,81 @@
+//! Kubernetes on several machines: one command makes two workers, of which the first serves the Kubernetes API, and saves them; what is
+//! asked of them is asked of copies.
+
+use std::fs;
+
+use crate::{Case, Context, FleetKind, Prerequisite, Starts, keep_owner, web_pod};
+use anyhow::{Context as _, ensure};
+
+use super::cluster::{Cluster, NAME, patience, text};
+
+/// The machines are made with nothing beside them, as that of `kube.rs` is.
+pub(crate) const CASES: &[Case] = &[Case {
+    starts: Starts::Making(WORKERS),
+    ..case("one command makes two workers that run pods", &["W1", "W3"], made)
+}];
+
+/// Cases on copies of the two.
+pub(crate) const COPIES: &[Case] = &[
+    case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
+    case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
+];
+
+const WORKERS: FleetKind = FleetKind::Workers;
+const POD: &str = "--timeout=300s";
+
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(WORKERS), run }
+}
+
+fn made(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    let size = ["--machines", "2", "--memory", "2560M", "--level", "encrypted", "--wait"];
+    let line = ["cluster", "create", NAME, "--timeout", &patience(t, 240)];
+    cluster.run(&[&line[..], &size].concat())?;
+    kubectl(&cluster, &["wait", "--for=create", "serviceaccount/default", POD])?;
+    for machine in ["m1", "m2"] {
+        let mut pod = web_pod(&format!("web-{machine}"), false);
+        pod["spec"]["nodeName"] = machine.into();
+        let file = t.dir().join("pod.json");
+        fs::write(&file, pod.to_string()).context("write the pod")?;
+        kubectl(&cluster, &["apply", "--filename", text(&file)?])?;
+    }
+    kubectl(&cluster, &["wait", "--for=condition=Ready", "pod/web-m1", "pod/web-m2", POD])?;
+    let fleet = t.fleet(WORKERS);
+    fs::create_dir_all(fleet.parent().context("a fleet's folder has a parent")?)?;
+    cluster.run(&["cluster", "save", NAME, "--as", text(&fleet)?])?;
+    cluster.destroyed()?;
+    keep_owner(&cluster.owner, &fleet)
+}
+
+fn reached(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    for pod in ["web-m1", "web-m2"] {
+        let said = kubectl(&cluster, &["get", "--raw", &format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/")])?;
+        ensure!(said == format!("Hello from {pod}\n"), "{said}");
+    }
+    Ok(())
+}
+
+/// The certificates are others then: those of before were erased.
+fn off_and_on(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let change = |verb: &str| {
+        let line = ["machine", "role", verb, "m2", "worker", "--wait", "--timeout", &patience(t, 120)];
+        cluster.run(&line)
+    };
+    let said = change("remove")?;
+    ensure!(said.contains("kubectl delete node m2"), "{said}");
+    let services = cluster.run(&["-m", "m2", "machine", "services"])?;
+    ensure!(!services.contains("kube.") && !services.contains("containerd"), "{services}");
+    kubectl(&cluster, &["delete", "node", "m2"])?;
+    change("add")?;
+    let nodes = kubectl(&cluster, &["get", "node", "m2", "--no-headers"])?;
+    ensure!(nodes.split_whitespace().nth(1) == Some("Ready"), "{nodes}");
+    Ok(())
+}
+
+/// By the machine that serves the Kubernetes API.
+fn kubectl(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
+    cluster.run(&[&["-m", "m1", "kubectl", "--"], arguments].concat())
+}
