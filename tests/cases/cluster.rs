@@ -83,11 +83,7 @@ fn made(t: &Context) -> anyhow::Result<()> {
             carried.get(&PacketKind::WireGuard).is_some_and(|packets| *packets > 10) && others(&carried).is_empty();
         ensure!(hidden, "{machine}: {carried:?}");
     }
-    let fleet = t.fleet(OWNED);
-    fs::create_dir_all(fleet.parent().context("a fleet's folder has a parent")?)?;
-    cluster.run(&["cluster", "save", NAME, "--as", text(&fleet)?])?;
-    cluster.destroyed()?;
-    keep_owner(&cluster.owner, &fleet)
+    cluster.save(t, OWNED)
 }
 
 fn by_name(t: &Context) -> anyhow::Result<()> {
@@ -443,6 +439,15 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Saves its machines as the fleet that this case makes, and ends them.
+    pub(crate) fn save(&self, t: &Context, fleet: FleetKind) -> anyhow::Result<()> {
+        let fleet = t.fleet(fleet);
+        fs::create_dir_all(fleet.parent().context("a fleet's folder has a parent")?)?;
+        self.run(&["cluster", "save", NAME, "--as", text(&fleet)?])?;
+        self.destroyed()?;
+        keep_owner(&self.owner, &fleet)
+    }
+
     /// Makes it. Gives the answer, and the progress that was told meanwhile.
     fn create(&self, t: &Context, seconds: u64, choices: &[&str]) -> anyhow::Result<(String, String)> {
         let line = ["cluster", "create", NAME, "--timeout", &patience(t, seconds)];
@@ -548,7 +553,7 @@ impl Cluster {
     }
 
     /// Takes it away: then nothing is listed, nothing lies there, and there is nothing to take away any more.
-    pub(crate) fn destroyed(&self) -> anyhow::Result<()> {
+    fn destroyed(&self) -> anyhow::Result<()> {
         self.run(&["cluster", "destroy", NAME, "--yes"])?;
         ensure!(self.ask(&["cluster", "list"])?.as_array().is_some_and(Vec::is_empty));
         ensure!(fs::read_dir(&self.home)?.next().is_none(), "files are left");

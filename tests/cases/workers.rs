@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::{Case, Context, FleetKind, Prerequisite, Starts, keep_owner, web_pod};
+use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod};
 use anyhow::{Context as _, ensure};
 
 use super::cluster::{Cluster, NAME, patience, text};
@@ -41,11 +41,7 @@ fn made(t: &Context) -> anyhow::Result<()> {
         kubectl(&cluster, &["apply", "--filename", text(&file)?])?;
     }
     kubectl(&cluster, &["wait", "--for=condition=Ready", "pod/web-m1", "pod/web-m2", POD])?;
-    let fleet = t.fleet(WORKERS);
-    fs::create_dir_all(fleet.parent().context("a fleet's folder has a parent")?)?;
-    cluster.run(&["cluster", "save", NAME, "--as", text(&fleet)?])?;
-    cluster.destroyed()?;
-    keep_owner(&cluster.owner, &fleet)
+    cluster.save(t, WORKERS)
 }
 
 fn reached(t: &Context) -> anyhow::Result<()> {

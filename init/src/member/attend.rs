@@ -46,8 +46,8 @@ pub(crate) enum CallError {
     #[error("says nothing for {} s", SILENT.as_secs())]
     Silent,
     /// A refusal, or nobody who listens.
-    #[error("{0}")]
-    Refused(#[source] Box<Status>),
+    #[error("{}", .0.message())]
+    Refused(Box<Status>),
     /// An answer that makes no sense.
     #[error("cannot be understood")]
     Answer(#[from] FieldError),

@@ -237,7 +237,7 @@ impl api::vpn_server::Vpn for Vpn {
         let machine = machine_id(&member(request.extensions())?.0);
         let _place = self.underway.begin(machine)?;
         let requests = CertificateRequests::try_from(request.into_inner())?;
-        // A machine that asks for ever costs a round of etcd and two lines a minute, no more.
+        // A machine that asks for ever costs six rounds of etcd and as many lines a minute, no more.
         let taken = lock::even_if_poisoned(&self.certified).ask(machine, clock::now());
         taken.map_err(|PutOff| GrantError::PutOff)?;
         let certified = self.records.certify(machine, requests).await?;

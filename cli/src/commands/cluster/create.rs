@@ -43,6 +43,7 @@ use crate::{virtual_machine, virtual_network};
 Examples:
   cairnctl cluster create --wait
   cairnctl cluster create two --memory 4G --disk-size 20G --boot uefi
+  cairnctl cluster create lab --machines 3 --coordinators 3    any may be off
   cairnctl cluster create lab --machines 5 --coordinators 3 --no-kubernetes
   cairnctl cluster create other --from lab     as `cluster save lab` saved it
 
