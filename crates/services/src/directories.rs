@@ -9,19 +9,19 @@ pub struct ServiceDirectory {
     pub path: &'static str,
     /// Permission bits of the directory (chmod(2)).
     pub mode: u32,
-    /// Role whose units work in it; none where several roles' do.
+    /// Role without which it is not made.
     pub role: Option<ServiceRole>,
 }
 
 /// All of them, parents first. What is under /run is memory.
 pub const DIRECTORIES: &[ServiceDirectory] = &[
     ServiceDirectory { path: "/run/cairn/kube", mode: 0o755, role: None },
-    ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755, role: None },
     ServiceDirectory { path: "/run/cairn/pki", mode: 0o700, role: None },
     // etcd complains about anything wider.
     ServiceDirectory { path: "/data/etcd", mode: 0o700, role: Some(ServiceRole::Coordinator) },
-    ServiceDirectory { path: "/data/containerd", mode: 0o711, role: Some(ServiceRole::Worker) },
-    ServiceDirectory { path: "/data/kubelet", mode: 0o750, role: Some(ServiceRole::Worker) },
-    ServiceDirectory { path: "/data/kubelet/volume-plugins", mode: 0o755, role: Some(ServiceRole::Worker) },
-    ServiceDirectory { path: "/data/var/log/pods", mode: 0o755, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/data/containerd", mode: 0o711, role: None },
+    ServiceDirectory { path: "/data/kubelet", mode: 0o750, role: None },
+    ServiceDirectory { path: "/data/kubelet/volume-plugins", mode: 0o755, role: None },
+    ServiceDirectory { path: "/data/var/log/pods", mode: 0o755, role: None },
 ];
