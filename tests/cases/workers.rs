@@ -7,6 +7,7 @@ use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod};
 use anyhow::{Context as _, ensure};
 
 use super::cluster::{Cluster, NAME, patience, text};
+use super::kube::POD;
 
 /// The machines are made with nothing beside them, as that of `kube.rs` is.
 pub(crate) const CASES: &[Case] = &[Case {
@@ -21,7 +22,6 @@ pub(crate) const COPIES: &[Case] = &[
 ];
 
 const WORKERS: FleetKind = FleetKind::Workers;
-const POD: &str = "--timeout=300s";
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(WORKERS), run }

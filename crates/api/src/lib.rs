@@ -62,8 +62,8 @@ pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
 pub use vpn::{
-    CertificateRequests, HandedOver, MOST_CERTIFICATES, MOST_NEWS_BYTES, MOST_NEWS_PEERS, Presence, WorkerCertificate,
-    WorkerCertificates, decode_word,
+    CertificateRequests, HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, Presence, WorkerCertificate, WorkerCertificates,
+    decode_word,
 };
 #[cfg(feature = "faults")]
 pub use wire::{debug_client, debug_server};

@@ -39,7 +39,7 @@ pub struct Presence {
 }
 
 /// Most certificates that one call asks for.
-pub const MOST_CERTIFICATES: usize = 8;
+const MOST_CERTIFICATES: usize = 8;
 /// Bytes of the longest request: one for a P-256 key has 200.
 const MOST_REQUEST_BYTES: usize = 1024;
 

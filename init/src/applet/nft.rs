@@ -6,7 +6,7 @@
 //!   nft [--check] --file FILE       all of the text or nothing; `-` is standard input
 //!   nft --json [--terse] list table|chain|set|map [FAMILY] TABLE [NAME]
 //! ```
-//! Those are the calls of knftables (`nftables.go`). An error begins with the kernel's words, by which knftables tells what is
+//! Calls of knftables (`nftables.go`), and no others. An error begins with the kernel's words, by which knftables tells what is
 //! not there from what is there already (`error.go`).
 
 use std::ffi::OsString;
