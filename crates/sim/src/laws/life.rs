@@ -53,7 +53,7 @@ pub struct Facts<'a> {
     pub may_be_uncounted: bool,
     /// Whether the etcd that lies there has taken all others out, which the records do not count yet.
     pub is_uncounted: bool,
-    /// Whether other coordinators that it knows, and reaches, have a leader. Whom it does not know it cannot ask.
+    /// Whether other coordinators that it knows, and reached when it asked them last, have a leader. Whom it does not know it cannot ask.
     pub others_lead: bool,
     /// Whether other coordinators have one, or had one so lately that they tell still.
     pub others_tell: bool,

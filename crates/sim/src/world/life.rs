@@ -2,6 +2,7 @@
 //! and is over when the machine is switched off or its life panics. The one place where an effect of the crate `member` becomes
 //! something in this world; decides nothing.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cluster::decision::Decision;
@@ -55,7 +56,8 @@ impl World {
         let mut out = Vec::new();
         let life = Life::start(found, now, &mut out);
         machine.heard.unsure = false;
-        machine.living = Some(Living { life, number, wakes: None, stream: None, step: None, units: 0 });
+        machine.living =
+            Some(Living { life, number, wakes: None, stream: None, asked: BTreeMap::new(), step: None, units: 0 });
         self.sequence += 1;
         self.follow(n, out)?;
         if self.machines[&n].running.is_some() {
@@ -302,7 +304,7 @@ impl World {
             is_alone: self.etcd.members().voters.keys().eq([&id]),
             may_be_uncounted: disk.note.is_some_and(|note| note.begun && note.recoveries == self.laws.recoveries()),
             is_uncounted: disk.alone,
-            others_lead: known.any(|other| other != id && self.leads(other)),
+            others_lead: known.any(|other| other != id && self.leads(other) && self.would_say(n, other)),
             others_tell: self.coordinators.iter().any(|(other, copy)| *other != id && tells(copy)),
         }
     }
@@ -310,6 +312,14 @@ impl World {
     /// Whether a coordinator's etcd has a leader, and others reach it.
     pub(super) fn leads(&self, id: MachineId) -> bool {
         self.machines[&self.numbers[&id]].leads()
+    }
+
+    /// Whether a coordinator that leads would have said so when this machine asked it last; also where it was never asked.
+    fn would_say(&self, n: u16, other: MachineId) -> bool {
+        let machine = &self.machines[&n];
+        let asked = machine.living.as_ref().and_then(|living| living.asked.get(&other));
+        let reached_since = machine.reached_since.max(self.machines[&self.numbers[&other]].reached_since);
+        asked.is_none_or(|asked| reached_since <= *asked)
     }
 
     /// Performs an effect on what lies and runs here.

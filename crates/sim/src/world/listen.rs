@@ -53,6 +53,7 @@ impl World {
         self.sequence += 1;
         let (number, now) = (self.sequence, self.now);
         let living = self.machines.get_mut(&n).and_then(|machine| machine.living.as_mut()).expect("it lives");
+        living.asked.insert(by, now);
         living.stream =
             Some(Stream { number, by, since: now, known, desired: None, due: true, last: now, broken: false });
         let after = 1 + self.below(60);

@@ -1,7 +1,7 @@
 //! A machine of a world: what lies on its disk, what runs in this boot, and the life that reconciles the two with what the cluster
 //! says. A boot without its key, and a machine that is not let in yet, are closed: they ask for that alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::desired::Desired;
 use cluster::peers::PeerBook;
@@ -81,6 +81,8 @@ pub(super) struct Living {
     /// Time at which it is woken next.
     pub(super) wakes: Option<u64>,
     pub(super) stream: Option<Stream>,
+    /// When each coordinator was asked last.
+    pub(super) asked: BTreeMap<MachineId, u64>,
     /// Step of the role that is under way.
     pub(super) step: Option<EffectKind>,
     /// How often other units were to run: what an etcd was asked before is not answered any more.
