@@ -1,13 +1,12 @@
 //! Answers of upstream's programs to PID 1: of etcd, whose members are on other machines as well, and of the apiserver,
 //! which holds what anybody with write access to it has written.
 
-use std::collections::BTreeSet;
-
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
 use etcd::{Progress, RecordsReader, members};
+use model::{KubernetesRole, NodeName};
 use prost::Message;
-use services::node_roles;
 use services::node_status::{ThisBoot, readiness};
+use services::upkeep::{self, NodeChange};
 
 use crate::{ParseVerdict, outcome};
 
@@ -46,14 +45,20 @@ pub fn etcd_health(bytes: &[u8]) -> ParseVerdict {
     outcome(&members::health(&said))
 }
 
-/// This machine's node, whose lease was just renewed. Roles that were shown once are not shown again.
+/// This machine's node, whose lease was just renewed.
 pub fn kube_node(bytes: &[u8]) -> ParseVerdict {
-    let patched = node_roles::patch(bytes, &BTreeSet::new());
-    if let Ok(Some(patch)) = &patched {
-        assert_eq!(node_roles::patch(patch.as_bytes(), &BTreeSet::new()).ok(), Some(None), "roles are shown twice");
+    outcome(&readiness(bytes, br#"{"spec":{"renewTime":"2026-11-24T00:00:00Z"}}"#, BOOT))
+}
+
+/// All nodes, of a cluster with one worker. Of any other that may be a machine's nothing is left.
+pub fn kube_nodes(bytes: &[u8]) -> ParseVerdict {
+    let worker = NodeName::chosen("one").expect("a name");
+    let changed = upkeep::changes(bytes, &[(worker, [KubernetesRole::Worker].into())].into());
+    if let Ok((changes, _)) = &changed {
+        let kept = |change: &NodeChange| matches!(change, NodeChange::Delete(path, _) if path == "/api/v1/nodes/one");
+        assert!(!changes.iter().any(kept), "the worker's node is deleted");
     }
-    let ready = readiness(bytes, br#"{"spec":{"renewTime":"2026-11-24T00:00:00Z"}}"#, BOOT);
-    if patched.is_ok() { outcome(&ready) } else { ParseVerdict::Refused }
+    outcome(&changed)
 }
 
 /// The lease of this machine's node, which is Ready.

@@ -166,6 +166,10 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let kubernetes = coordinator().0.kubernetes.clone();
             Run::task(move || node::bootstrap(kubernetes.clone(), plan.clone()))
         }
+        Task::Upkeep => {
+            let (kubernetes, records) = (coordinator().0.kubernetes.clone(), coordinator().1.clone());
+            Run::task(move || node::upkeep(kubernetes.clone(), plan.clone(), records.clone()))
+        }
         Task::Observer => {
             let api = clients.kubernetes(&plan);
             let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);

@@ -462,7 +462,7 @@ impl Cluster {
         serde_json::from_str(&self.run(&[line, &["-o", "json"]].concat())?).context("read what cairnctl says")
     }
 
-    fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.run(&[&["kubectl", "--"], arguments].concat())
     }
 

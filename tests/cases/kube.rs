@@ -333,8 +333,9 @@ impl Cluster {
     /// Waits until `kubectl get nodes` shows these roles, as people read them.
     fn shows_roles(&self, roles: &str) -> anyhow::Result<()> {
         self.wait_bootstrap()?;
-        let shown = self.kubectl(&["get", "nodes", "--no-headers"])?;
-        ensure!(shown.split_whitespace().nth(2) == Some(roles), "{shown}");
+        let shown = || self.kubectl(&["get", "nodes", "--no-headers"]).ok();
+        let shows = || shown().filter(|shown| shown.split_whitespace().nth(2) == Some(roles));
+        self.vm.until(Deadline::after(Duration::from_secs(60)), shows).with_context(|| format!("{:?}", shown()))?;
         Ok(())
     }
 

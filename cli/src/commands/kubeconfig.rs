@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::out_file::OutFile;
 use crate::clock::Deadline;
-use crate::context::Context;
+use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Failure, NOTHING};
 use crate::machine::{CallError, Listener, Session, TunnelError};
 use crate::screen::{self, Progress};
@@ -83,7 +83,7 @@ impl Advice for KubeconfigError {
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     arguments.file.check_free()?;
-    let (mut session, meant) = context.open().await?;
+    let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(arguments.port).await?;
     let granted = grant(&mut session).await?;
     let expires = screen::instant(granted.certificate.expires.0);
@@ -133,7 +133,9 @@ pub(crate) async fn keep_open(context: &Context, session: Session, listener: &Li
             Err(TunnelError::Call(CallError::Gone { .. })) => {
                 let mut progress = Progress::start();
                 let deadline = Deadline::after(COMES_BACK);
-                (session, _) = context.open_until(&deadline, |error| progress.show(&error.to_string())).await?;
+                // Where the cluster has several, another one carries what comes from then on.
+                let shown = |error: &OpenError| progress.show(&error.to_string());
+                (session, _) = context.open_coordinator_until(&deadline, shown).await?;
             }
             Err(other) => return Err(other.into()),
         }

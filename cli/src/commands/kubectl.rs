@@ -83,7 +83,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context) -> Result<Exit
     let program = find(std::env::var_os("CAIRN_KUBECTL"), beside, std::env::var_os("PATH").as_deref())
         .ok_or(KubectlError::Missing)?;
 
-    let (mut session, meant) = context.open().await?;
+    let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(0).await?;
     let granted = grant(&mut session).await?;
     let text = render(&meant.record.name, &granted, listener.address())?;

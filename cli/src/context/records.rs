@@ -6,8 +6,9 @@ use std::time::Duration;
 use api::ListedMachine;
 use cluster::record::Standing;
 use model::NodeName;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use crate::clock::{ASK_AGAIN, Deadline};
 use crate::context::{Context, Meant, OpenError};
 use crate::machine::Session;
 use crate::store::{Known, OtherMachine, Pins, StoreError};
@@ -44,6 +45,23 @@ impl Context {
             }
         }
         Err(OpenError::NoCoordinator { cluster: record.name, why })
+    }
+
+    /// The same as [`Self::open_coordinator`], asked again until one answers or the deadline passes.
+    pub(crate) async fn open_coordinator_until(
+        &self,
+        deadline: &Deadline,
+        mut waiting: impl FnMut(&OpenError),
+    ) -> Result<(Session, Meant), OpenError> {
+        loop {
+            match self.open_coordinator().await {
+                Err(error) if error.may_pass() && deadline.left().is_some() => {
+                    waiting(&error);
+                    sleep(ASK_AGAIN).await;
+                }
+                result => return result,
+            }
+        }
     }
 
     /// The pins of a machine that joined, by the cluster's records; when this returns they are on the disk.

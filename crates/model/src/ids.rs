@@ -188,7 +188,7 @@ impl fmt::Display for DiskUuid {
 }
 
 /// Host name and Kubernetes node name: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeName(String);
 
 /// Why a text is no node name.

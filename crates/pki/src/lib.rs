@@ -29,8 +29,8 @@ pub use authority::{Authority, CertifiedKey, IssueError, LoadError};
 pub use key::{KeyDer, KeyError, PrivateKey, PublicKey, SpkiPin};
 pub use pem::{certificate_pem, private_key_pem, public_key_pem};
 pub use profile::{
-    APISERVERS, AlternativeName, AuthorityKind, CertificateProfile, CertificateRow, ETCD_KUBERNETES, ETCD_PEER_NAME,
-    ETCD_ROOT, OWNERS, SERVICE_LASTS, Usage, cluster_tls_name, machine_tls_name,
+    APISERVERS, AlternativeName, AuthorityKind, COORDINATORS, CertificateProfile, CertificateRow, ETCD_KUBERNETES,
+    ETCD_PEER_NAME, ETCD_ROOT, OWNERS, SERVICE_LASTS, Usage, cluster_tls_name, machine_tls_name,
 };
 pub use request::{BadRequest, accept_request, make_request};
 pub use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};

@@ -74,6 +74,8 @@ pub enum CertificateProfile<'a> {
         /// The node's VPN address.
         vpn: Ipv4Addr,
     },
+    /// PID 1 of a control plane, which keeps node objects as the records have them.
+    KubeCoordinator,
     /// PID 1 while it creates the bindings of the cairn groups; never leaves memory.
     KubeBootstrap,
     /// The owner, by `kubectl`.
@@ -172,6 +174,8 @@ const OWNER: Duration = Duration::from_secs(24 * 3600);
 
 /// The group the owner's kubeconfig is in; bound to `cluster-admin` by a ClusterRoleBinding that can be deleted.
 pub const OWNERS: &str = "cairn:owners";
+/// The group that PID 1 of a control plane is in; bound to a role of the same name.
+pub const COORDINATORS: &str = "cairn:coordinators";
 /// The group the apiserver is in towards kubelets; bound to `system:kubelet-api-admin`.
 pub const APISERVERS: &str = "cairn:apiservers";
 /// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
@@ -310,6 +314,12 @@ impl CertificateProfile<'_> {
                 format!("system:node:{node}"),
                 vec![dns(node.as_str()), AlternativeName::Ip(vpn)],
                 "the apiserver reaches a kubelet by the node's internal address or host name",
+            ),
+            Self::KubeCoordinator => client(
+                Kubernetes,
+                "cairn:coordinator",
+                Some(COORDINATORS),
+                "node objects follow the records; bound to a role that lists its verbs",
             ),
             Self::KubeBootstrap => CertificateRow {
                 lifetime: HOUR,

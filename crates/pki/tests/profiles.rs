@@ -134,6 +134,14 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             &["dns:node-1", "ip:10.118.0.1"],
             year,
         ),
+        row(
+            CertificateProfile::KubeCoordinator,
+            Kubernetes,
+            client,
+            "O=cairn:coordinators, CN=cairn:coordinator",
+            &[],
+            year,
+        ),
         row(CertificateProfile::KubeOwner, Kubernetes, client, "O=cairn:owners, CN=cairn:owner", &[], 1),
         row(
             CertificateProfile::LoopbackServer { component: "kube-scheduler" },

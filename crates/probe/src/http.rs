@@ -21,6 +21,8 @@ use crate::PAUSE;
 
 /// The largest answer that is read: a list of the pods of a machine.
 const ANSWER_BYTES: usize = 4 << 20;
+/// Any form of an answer.
+const ANY: &str = "*/*";
 /// A server that accepts and says nothing is given up for this time. One that starts under emulation is slow to answer,
 /// and a new connection makes it slower.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -105,7 +107,23 @@ impl Session {
     /// # Errors
     /// [`Error`] when there is no answer; an answer with any status is one.
     pub async fn get(&mut self, path: &str) -> Result<HttpAnswer, Error> {
-        self.send(Method::GET, path, Bytes::new()).await
+        self.send(Method::GET, (path, ANY), Bytes::new()).await
+    }
+
+    /// GET `path` in the form that `accept` names.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn fetch(&mut self, path: &str, accept: &'static str) -> Result<HttpAnswer, Error> {
+        self.send(Method::GET, (path, accept), Bytes::new()).await
+    }
+
+    /// DELETE what is at `path`, with JSON options.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn delete(&mut self, path: &str, options: Bytes) -> Result<HttpAnswer, Error> {
+        self.send(Method::DELETE, (path, ANY), options).await
     }
 
     /// POST a JSON `body` to `path`.
@@ -113,7 +131,7 @@ impl Session {
     /// # Errors
     /// As [`Self::get`].
     pub async fn post(&mut self, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
-        self.send(Method::POST, path, body).await
+        self.send(Method::POST, (path, ANY), body).await
     }
 
     /// PATCH a JSON `body` into what is at `path`, as RFC 7396 merges.
@@ -121,14 +139,19 @@ impl Session {
     /// # Errors
     /// As [`Self::get`].
     pub async fn merge(&mut self, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
-        self.send(Method::PATCH, path, body).await
+        self.send(Method::PATCH, (path, ANY), body).await
     }
 
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
-        tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(|_elapsed| Error::Silence)?
+    async fn send(&mut self, method: Method, what: (&str, &str), body: Bytes) -> Result<HttpAnswer, Error> {
+        tokio::time::timeout(PATIENCE, self.exchange(method, what, body)).await.map_err(|_elapsed| Error::Silence)?
     }
 
-    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
+    async fn exchange(
+        &mut self,
+        method: Method,
+        (path, accept): (&str, &str),
+        body: Bytes,
+    ) -> Result<HttpAnswer, Error> {
         let mut connection = match self.kept.take() {
             Some(kept) if !kept.requests.is_closed() => kept,
             Some(_) | None => self.endpoint.connect().await?,
@@ -138,6 +161,7 @@ impl Session {
             .method(method)
             .uri(path)
             .header("host", "localhost")
+            .header("accept", accept)
             .header("content-type", content)
             .body(Full::new(body))?;
         connection.requests.ready().await?;

@@ -7,7 +7,7 @@
 //!   ServicePlan ──► wanted(): units, each with its spec ──► programs: argv, environment, limits, probe, texts of files,
 //!        │                                       │             names of credentials, which `pki` issues
 //!        │                                       └─► tasks of PID 1
-//!        └─► directories, cgroups: made before ────► bootstrap::objects(): applied once
+//!        └─► directories, cgroups: made before ────► bootstrap::sets(): applied once
 //! ```
 //! A unit that is equal to one that runs is that one; where a byte of it differs, it is replaced. So nothing is in it that changes by
 //! itself: certificates are named, and a renewal replaces nothing; etcd's members are those that it was started with
@@ -37,7 +37,7 @@ pub use directories::{DIRECTORIES, ServiceDirectory};
 pub use etcd::users::{ETCD_USERS, EtcdRights, EtcdUser};
 pub use kubernetes::kubeconfig::{OwnerKubeconfig, owner_kubeconfig};
 pub use kubernetes::secrets::{SECRETS_ENCRYPTION, secrets_encryption};
-pub use kubernetes::{audit, bootstrap, node_roles, node_status, reserve};
+pub use kubernetes::{audit, bootstrap, node_status, reserve, upkeep};
 pub use plan::{EtcdCluster, EtcdPlan, EtcdUsers, ServicePlan, ServiceRole};
 pub use task::Task;
 pub use unit::{Limits, OwnLog, ReadinessProbe, Run, ServiceFile, ServicePrivileges, ServiceProgram, Unit};

@@ -20,6 +20,8 @@ pub const BALANCER: &str = "kube.balancer";
 pub const IMAGES: &str = "images";
 /// Task that creates a cluster's first objects.
 pub const BOOTSTRAP: &str = "kube.bootstrap";
+/// Task that keeps node objects as the records have them.
+pub const UPKEEP: &str = "kube.upkeep";
 /// Task that looks whether the node is Ready.
 pub const OBSERVER: &str = "kube.observer";
 /// Task that ends pods, which kubelet and PID 1 have to agree on.

@@ -18,8 +18,10 @@ pub enum Task {
     Balancer,
     /// Imports the images that the root brings.
     Images,
-    /// Creates the first objects of a new cluster, and labels the node.
+    /// Creates the first objects of a new cluster.
     Bootstrap,
+    /// Keeps node objects as the records have them.
+    Upkeep,
     /// Looks whether the node is Ready.
     Observer,
     /// Ends the pods when the machine ends.
@@ -30,7 +32,8 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 6] = [Self::Users, Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
+    const ALL: [Self; 7] =
+        [Self::Users, Self::Balancer, Self::Images, Self::Bootstrap, Self::Upkeep, Self::Observer, Self::Pods];
 
     /// Name of the task in the tree.
     pub(crate) const fn name(self) -> &'static str {
@@ -39,6 +42,7 @@ impl Task {
             Self::Balancer => names::BALANCER,
             Self::Images => names::IMAGES,
             Self::Bootstrap => names::BOOTSTRAP,
+            Self::Upkeep => names::UPKEEP,
             Self::Observer => names::OBSERVER,
             Self::Pods => names::PODS,
         }
@@ -51,6 +55,8 @@ impl Task {
             // Images are written to containerd's store by its API; at the end pods are gone before it is.
             Self::Images | Self::Pods => vec![Need::ready(names::CONTAINERD)],
             Self::Bootstrap => vec![Need::ready(names::APISERVER)],
+            // Before, it may do nothing.
+            Self::Upkeep => vec![Need::finished(names::BOOTSTRAP)],
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
             // It asks another machine's, which no tree of this one knows.
             Self::Observer | Self::Balancer => Vec::new(),
@@ -62,7 +68,7 @@ impl Task {
         let spec = lasting(self.name(), self.needs(plan));
         match self {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
-            Self::Balancer | Self::Observer => spec,
+            Self::Balancer | Self::Upkeep | Self::Observer => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
     }
@@ -72,7 +78,7 @@ impl Task {
         match self {
             Self::Users => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
-            Self::Bootstrap => &[ServiceRole::ControlPlane],
+            Self::Bootstrap | Self::Upkeep => &[ServiceRole::ControlPlane],
             Self::Images | Self::Observer | Self::Pods => &[ServiceRole::Worker],
         }
     }

@@ -251,7 +251,11 @@ fn what_changes_replaces_the_units_that_it_is_about() {
         let assignment = Assignment::new(vpn_ip, ClusterRole::Coordinator, both, Some(pod_prefix(pods))).unwrap();
         ServicePlan { assignment, ..now.clone() }
     };
-    assert_eq!(differ(&other(3), &other(4)), "containerd", "its network is its pods'");
+    assert_eq!(
+        differ(&other(3), &other(4)),
+        "containerd kube.kubelet",
+        "its network is its pods', and it is another node"
+    );
 }
 
 /// A program is told apart by all of it: what is not in the fingerprint would not be replaced.
@@ -316,9 +320,10 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
-               kube.balancer images kube.bootstrap kube.observer pods";
+               kube.balancer images kube.bootstrap kube.upkeep kube.observer pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane = "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap";
+    let control_plane =
+        "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap kube.upkeep";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
     assert_eq!(runs(Node, &[Worker]), worker);
@@ -471,7 +476,7 @@ fn pod_security_is_baseline_and_exempts_nobody() {
 /// Proves: W7
 #[test]
 fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
-    for object in bootstrap::objects() {
+    for object in bootstrap::sets().into_iter().flat_map(|set| set.objects) {
         let read: serde_json::Value = serde_json::from_str(&object.body).unwrap();
         assert_eq!(read["metadata"]["name"], object.name);
         for subject in read["subjects"].as_array().into_iter().flatten() {
@@ -484,13 +489,31 @@ fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
 /// The mark says that all are there, so it has to come last; and nobody may do anything by it.
 #[test]
 fn the_first_objects_end_with_a_mark_that_allows_nothing() {
-    let objects = bootstrap::objects();
-    let (mark, before) = objects.split_last().unwrap();
-    assert_eq!(format!("{}/{}", mark.path, mark.name), bootstrap::mark_path());
-    assert_eq!(before.len(), 2);
-    let read: serde_json::Value = serde_json::from_str(&mark.body).unwrap();
-    assert_eq!((&read["kind"], &read["rules"]), (&"ClusterRole".into(), &serde_json::json!([])));
-    assert!(before.iter().all(|object| !object.body.contains(mark.name)), "bound to nobody");
+    let sets = bootstrap::sets();
+    for set in &sets {
+        let (mark, before) = set.objects.split_last().unwrap();
+        assert_eq!(format!("{}/{}", mark.path, mark.name), set.mark_path());
+        assert_eq!(before.len(), 2);
+        let read: serde_json::Value = serde_json::from_str(&mark.body).unwrap();
+        assert_eq!((&read["kind"], &read["rules"]), (&"ClusterRole".into(), &serde_json::json!([])));
+        assert!(before.iter().all(|object| !object.body.contains(mark.name)), "bound to nobody");
+    }
+    assert_ne!(sets[0].mark_path(), sets[1].mark_path());
+}
+
+/// Rights of PID 1 of a control plane in Kubernetes, written out.
+#[test]
+fn pid_1_of_a_control_plane_may_list_patch_and_delete_nodes() {
+    let objects = bootstrap::sets().into_iter().flat_map(|set| set.objects);
+    let roles = objects.filter(|object| object.path.ends_with("/clusterroles"));
+    let rules: Vec<serde_json::Value> = roles
+        .flat_map(|role| {
+            let read: serde_json::Value = serde_json::from_str(&role.body).unwrap();
+            read["rules"].as_array().unwrap().clone()
+        })
+        .collect();
+    let nodes = serde_json::json!({ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] });
+    assert_eq!(rules, [nodes]);
 }
 
 /// Proves: W1
@@ -515,8 +538,9 @@ fn one_plan_is_what_its_golden_files_say() {
     for file in files(&plan) {
         golden(file.path.rsplit('/').next().unwrap(), &file.contents);
     }
-    let objects: String = bootstrap::objects()
+    let objects: String = bootstrap::sets()
         .iter()
+        .flat_map(|set| &set.objects)
         .map(|object| format!("POST {} ({})\n{}\n", object.path, object.because, object.body))
         .collect();
     golden("bootstrap.txt", &objects);

@@ -1,16 +1,19 @@
-//! This machine as Kubernetes sees it: the first objects of a new cluster, and whether the node is Ready.
+//! Nodes as Kubernetes sees them: the first objects of a new cluster, the objects of all nodes, and whether this one is Ready.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
-use model::{KubernetesRole, NodeName};
+use cluster::state::State;
+use model::NodeName;
 use pki::{Authority, CertificateProfile, TlsIdentity, UnixTime};
 use probe::http::{self, LocalServer, Session};
+use services::ServicePlan;
+use services::bootstrap::Object;
 use services::node_status::{self, NodeReadiness, ThisBoot};
-use services::{ServicePlan, ServiceRole};
+use services::upkeep::{self, BadNodes, NodeChange, Workers};
 
+use crate::records::{GrantError, Records, Unread};
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
 use crate::shown::board::Board;
@@ -30,40 +33,50 @@ pub(super) enum Error {
     /// The apiserver does not say whether the first objects have been created.
     #[error("look whether the cluster has had its first objects: the Kubernetes API answers {0}")]
     Mark(u16),
-    /// The apiserver does not take the node's roles.
-    #[error("label the node with its roles: the Kubernetes API answers {0}")]
-    Node(u16),
-    /// The apiserver's answer is no node.
+    /// The apiserver does not list nodes.
+    #[error("list the nodes: the Kubernetes API answers {0}")]
+    List(u16),
+    /// The apiserver does not change a node.
+    #[error("change `{path}`: the Kubernetes API answers {status}")]
+    Node { path: String, status: u16 },
+    /// The apiserver's answer is no list of nodes.
     #[error(transparent)]
-    BadNode(#[from] services::node_roles::BadNode),
+    BadNodes(#[from] BadNodes),
+    /// The records cannot be read.
+    #[error(transparent)]
+    Unread(#[from] Unread),
+    /// The records are not those of a quorum.
+    #[error(transparent)]
+    Unconfirmed(#[from] GrantError),
     /// The apiserver answered the creation of an object with this HTTP status.
     #[error("create `{name}`: the Kubernetes API answers {status}")]
     Refused { name: &'static str, status: u16 },
 }
 
-/// Creates the objects a new cluster starts with, unless their mark says that this was done, and labels the node with its
-/// roles. The certificate that stands above RBAC is made for this attempt, lasts an hour and never leaves memory.
+/// Creates the objects a new cluster starts with, unless their marks say that this was done. The certificate that stands above RBAC is
+/// made for this attempt, lasts an hour and never leaves memory.
 pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>) -> Result<(), Error> {
-    let issued =
-        kubernetes.issue_with_key(&CertificateProfile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
-    let identity = TlsIdentity { chain: vec![issued.certificate], key: &issued.key };
-    let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
-    let mut api = Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls)));
-    match api.get(&services::bootstrap::mark_path()).await?.status {
-        200 => {}
-        404 => create(&mut api).await?,
-        status => return Err(Error::Mark(status)),
+    let mut api = session(&kubernetes, &CertificateProfile::KubeBootstrap, &plan)?;
+    for set in services::bootstrap::sets() {
+        match api.get(&set.mark_path()).await?.status {
+            200 => {}
+            404 => create(&mut api, set.objects).await?,
+            status => return Err(Error::Mark(status)),
+        }
     }
-    // Who runs no pods is no node of Kubernetes.
-    if plan.wants(ServiceRole::Worker) {
-        label(&mut api, &plan.node, plan.assignment.kubernetes()).await
-    } else {
-        Ok(())
-    }
+    Ok(())
 }
 
-async fn create(api: &mut Session) -> Result<(), Error> {
-    for object in services::bootstrap::objects() {
+/// A session with the machine's own apiserver, by a certificate that is made for it.
+fn session(kubernetes: &Authority, profile: &CertificateProfile<'_>, plan: &ServicePlan) -> Result<Session, Error> {
+    let issued = kubernetes.issue_with_key(profile, UnixTime::since_unix_epoch(clock::unix()))?;
+    let identity = TlsIdentity { chain: vec![issued.certificate], key: &issued.key };
+    let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
+    Ok(Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls))))
+}
+
+async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {
+    for object in objects {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {
             201 | 409 => {}
@@ -73,26 +86,40 @@ async fn create(api: &mut Session) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until kubelet has registered the node, and gives it the labels of its roles if it never had them.
-async fn label(api: &mut Session, node: &NodeName, roles: &BTreeSet<KubernetesRole>) -> Result<(), Error> {
-    let path = node_status::node_path(node);
-    let registered = loop {
-        let answer = api.get(&path).await?;
-        match answer.status {
-            200 => break answer.body,
-            404 => tokio::time::sleep(SOON).await,
-            status => return Err(Error::Node(status)),
+/// Keeps node objects as the cluster's records have them; a task for good. Two control planes at it do no harm.
+pub(super) async fn upkeep(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>, records: Records) -> Result<(), Error> {
+    let mut api = session(&kubernetes, &CertificateProfile::KubeCoordinator, &plan)?;
+    loop {
+        let listed = api.fetch(upkeep::NODES, upkeep::METADATA).await?;
+        if listed.status != 200 {
+            return Err(Error::List(listed.status));
         }
-    };
-    if let Some(patch) = services::node_roles::patch(&registered, roles)? {
-        match api.merge(&path, patch.into()).await?.status {
-            200 => {}
-            status => return Err(Error::Node(status)),
+        // Behind the list: whoever registered a node that it shows was a worker before.
+        records.catch_up().await?;
+        let workers = records.read(|view, _| workers(view.state()))?;
+        let (changes, is_whole) = upkeep::changes(&listed.body, &workers)?;
+        let rests = is_whole && changes.is_empty();
+        for change in changes {
+            let (path, status) = match change {
+                NodeChange::Merge(path, patch) => (path.clone(), api.merge(&path, patch.into()).await?.status),
+                NodeChange::Delete(path, options) => (path.clone(), api.delete(&path, options.into()).await?.status),
+            };
+            // One that is gone, or another by now, is looked at again.
+            if !matches!(status, 200 | 404 | 409) {
+                return Err(Error::Node { path, status });
+            }
         }
+        tokio::time::sleep(if rests { LATER } else { NEW_NODES }).await;
     }
-    Ok(())
 }
 
+fn workers(state: &State) -> Workers {
+    let workers = state.machines().filter_map(|(id, _)| state.worker(id));
+    workers.map(|machine| (machine.name.clone(), machine.kubernetes.clone())).collect()
+}
+
+/// Between two looks at nodes, while a worker has none.
+const NEW_NODES: Duration = Duration::from_secs(1);
 /// While the node is not Ready, a look costs little and the sooner it is seen the better.
 const SOON: Duration = Duration::from_millis(250);
 /// Later, as often as kubelet renews its lease.

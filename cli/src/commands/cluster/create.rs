@@ -388,9 +388,7 @@ impl Up {
         }
         writeln!(out, "  cairnctl {one} machine status")?;
         if self.kubernetes {
-            // The first one has a control plane.
-            let first = if several { format!(" -m {}", named(0)) } else { String::new() };
-            writeln!(out, "  cairnctl -c {name}{first} kubectl get pods -A")?;
+            writeln!(out, "  cairnctl -c {name} kubectl get pods -A")?;
         }
         writeln!(out, "  cairnctl cluster destroy {name}")
     }

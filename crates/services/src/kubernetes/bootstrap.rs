@@ -1,11 +1,11 @@
 //! The first objects of a new cluster: who the groups in our certificates are to Kubernetes.
 //!
 //! PID 1 creates them once per cluster, when the apiserver is ready, with the bootstrap certificate (`system:masters`, one
-//! hour, never written): only that group stands above RBAC, and somebody has to write the first bindings. The last of them
-//! is a mark that all are there: with it nothing is created again, so what the owner has deleted stays deleted. Before it,
-//! an object that is there already (409) is left alone.
+//! hour, never written): only that group stands above RBAC, and somebody has to write the first bindings. They come in sets, so that a
+//! later release adds one. The last object of a set is a mark that all of it are there: with it nothing of the set is created again, so
+//! what the owner has deleted stays deleted. Before it, an object that is there already (409) is left alone.
 
-use pki::{APISERVERS, OWNERS};
+use pki::{APISERVERS, COORDINATORS, OWNERS};
 use serde_json::json;
 
 /// An object to create by POST.
@@ -23,33 +23,69 @@ pub struct Object {
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-/// A role that allows nothing: an object of the cluster itself, which needs no namespace to be there before it.
-const MARK: &str = "cairn:bootstrapped";
 
-/// Where the mark is read: answered 200 once the cluster has had its first objects, 404 before.
-#[must_use]
-pub fn mark_path() -> String {
-    format!("{ROLES}/{MARK}")
+/// Objects that are created together, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectSet {
+    /// Name of the mark: a role that allows nothing, an object of the cluster itself, which needs no namespace to be there before it.
+    mark: &'static str,
+    /// All of them, in the order of creation: the mark is the last.
+    pub objects: Vec<Object>,
 }
 
-/// All of them, in the order of creation: the mark is the last.
+impl ObjectSet {
+    fn new(mark_name: &'static str, mut objects: Vec<Object>) -> Self {
+        objects.push(mark(mark_name));
+        Self { mark: mark_name, objects }
+    }
+
+    /// Where the mark is read: answered 200 once the cluster has had these objects, 404 before.
+    #[must_use]
+    pub fn mark_path(&self) -> String {
+        format!("{ROLES}/{}", self.mark)
+    }
+}
+
+/// All sets, in the order of creation.
 #[must_use]
-pub fn objects() -> Vec<Object> {
-    vec![
-        binding(OWNERS, "cluster-admin", "the owner may do all, by a binding that can be deleted"),
-        binding(APISERVERS, "system:kubelet-api-admin", "logs, exec and port-forward reach the kubelet"),
-        mark("the cluster has had its first objects; what is deleted of them stays deleted"),
+pub fn sets() -> [ObjectSet; 2] {
+    [
+        ObjectSet::new(
+            "cairn:bootstrapped",
+            vec![
+                binding(OWNERS, "cluster-admin", "the owner may do all, by a binding that can be deleted"),
+                binding(APISERVERS, "system:kubelet-api-admin", "logs, exec and port-forward reach the kubelet"),
+            ],
+        ),
+        ObjectSet::new(
+            "cairn:bootstrapped-2",
+            vec![
+                role_of_coordinators("PID 1 of a control plane has node objects follow the cluster's records"),
+                binding(COORDINATORS, COORDINATORS, "PID 1 of a control plane keeps node objects"),
+            ],
+        ),
     ]
 }
 
-fn mark(because: &'static str) -> Object {
+fn role_of_coordinators(because: &'static str) -> Object {
     let body = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": { "name": MARK, "annotations": { "cairn.internal/because": because } },
+        "metadata": { "name": COORDINATORS },
+        "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] }],
+    });
+    Object { path: ROLES, name: COORDINATORS, body: body.to_string(), because }
+}
+
+fn mark(name: &'static str) -> Object {
+    let because = "the cluster has had these objects; what is deleted of them stays deleted";
+    let body = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": name, "annotations": { "cairn.internal/because": because } },
         "rules": [],
     });
-    Object { path: ROLES, name: MARK, body: body.to_string(), because }
+    Object { path: ROLES, name, body: body.to_string(), because }
 }
 
 /// A binding of the same name as the group.

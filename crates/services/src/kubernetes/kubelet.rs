@@ -91,6 +91,8 @@ fn configuration(plan: &ServicePlan) -> String {
         // The host has no resolver to hand to pods.
         "resolvConf": "",
         "clusterDomain": "cluster.local",
+        // Whoever lost the role and has it again has other addresses, and registers anew: its node was deleted.
+        "podCIDR": plan.assignment.pods().map(|pods| pods.to_string()),
         // No iptables in the image.
         "makeIPTablesUtilChains": false,
         // Images come from the image or by import: one that is thrown away cannot be fetched again.

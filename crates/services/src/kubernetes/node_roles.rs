@@ -20,21 +20,11 @@ const fn label(role: KubernetesRole) -> &'static str {
     }
 }
 
-/// Why the node says nothing.
-#[derive(Debug, thiserror::Error)]
-#[error("read the node")]
-pub struct BadNode(#[source] serde_json::Error);
-
-/// Patch to be merged into the node, whose object is `node` (RFC 7396, to [`crate::kubernetes::node_status::node_path`]), so that
-/// it shows `roles`; nothing where it was done before.
-///
-/// # Errors
-/// [`BadNode`] when `node` is no JSON.
-pub fn patch(node: &[u8], roles: &BTreeSet<KubernetesRole>) -> Result<Option<String>, BadNode> {
-    let node: Value = serde_json::from_slice(node).map_err(BadNode)?;
+/// Patch to be merged into the object `node` (RFC 7396), so that it shows `roles`; nothing where it was done before.
+pub(super) fn patch(node: &Value, roles: &BTreeSet<KubernetesRole>) -> Option<String> {
     let words = roles.iter().map(KubernetesRole::to_string).collect::<Vec<_>>().join(",");
     if node["metadata"]["annotations"][ANNOTATION] == *words {
-        return Ok(None);
+        return None;
     }
     // A role that the machine no longer has loses its label: null takes away.
     let labels: serde_json::Map<String, Value> = KubernetesRole::ALL
@@ -42,7 +32,7 @@ pub fn patch(node: &[u8], roles: &BTreeSet<KubernetesRole>) -> Result<Option<Str
         .map(|role| (label(*role).to_owned(), if roles.contains(role) { json!("") } else { Value::Null }))
         .collect();
     let patch = json!({ "metadata": { "annotations": { ANNOTATION: words }, "labels": labels } });
-    Ok(Some(patch.to_string()))
+    Some(patch.to_string())
 }
 
 #[cfg(test)]
@@ -55,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_new_node_gets_the_labels_that_kubectl_shows() {
-        let read: Value = serde_json::from_str(&patch(b"{}", &both()).unwrap().expect("not done yet")).unwrap();
+        let read: Value = serde_json::from_str(&patch(&json!({}), &both()).expect("not done yet")).unwrap();
         let expected = json!({ "metadata": {
             "annotations": { "cairn.internal/roles": "control-plane,worker" },
             "labels": { "node-role.kubernetes.io/control-plane": "", "node-role.kubernetes.io/worker": "" },
@@ -67,10 +57,8 @@ mod tests {
     fn a_label_taken_away_stays_away_until_the_roles_change() {
         let node =
             json!({ "metadata": { "annotations": { "cairn.internal/roles": "control-plane,worker" }, "labels": {} } });
-        let node = node.to_string();
-        assert_eq!(patch(node.as_bytes(), &both()).unwrap(), None);
-        let other =
-            patch(node.as_bytes(), &BTreeSet::from([KubernetesRole::Worker])).unwrap().expect("the roles have changed");
+        assert_eq!(patch(&node, &both()), None);
+        let other = patch(&node, &BTreeSet::from([KubernetesRole::Worker])).expect("the roles have changed");
         let labels = &serde_json::from_str::<Value>(&other).unwrap()["metadata"]["labels"];
         assert_eq!(
             *labels,
@@ -79,10 +67,5 @@ mod tests {
                 "node-role.kubernetes.io/worker": "",
             })
         );
-    }
-
-    #[test]
-    fn what_is_no_node_is_an_error() {
-        assert!(patch(b"404 page not found", &both()).is_err());
     }
 }
