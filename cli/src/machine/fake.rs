@@ -2,7 +2,7 @@
 //!
 //! It stands for the server side of `proto/`; it decides nothing that a test did not tell it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -387,6 +387,7 @@ impl public_server::Public for Api {
             protection: Protection::None,
             boot_class: BootClass::Direct,
             role: Some(self.role),
+            kubernetes: BTreeSet::new(),
             cold_start: None,
             public_addresses: vec![],
             vpn_addresses: vec![],

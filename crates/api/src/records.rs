@@ -317,7 +317,7 @@ impl From<ListedMachine> for wire::ClusterMachine {
             machine_id: machine.id.0.to_vec(),
             name: machine.name,
             role: wire::ClusterRole::from(machine.role).into(),
-            kubernetes_roles: numbers(&machine.kubernetes),
+            kubernetes_roles: role_numbers(&machine.kubernetes),
             standing: wire::Standing::from(machine.standing).into(),
             version: machine.version,
             vpn_ip: machine.vpn_ip.into(),
@@ -341,7 +341,7 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
         Ok(Self {
             id: MachineId(fixed("machine_id", &machine.machine_id)?),
             role: known("role", machine.role().known())?,
-            kubernetes: roles(&machine.kubernetes_roles)?,
+            kubernetes: kubernetes_roles(&machine.kubernetes_roles)?,
             standing: known("standing", machine.standing().known())?,
             name: machine.name,
             version: machine.version,
@@ -369,7 +369,7 @@ impl From<ListedTicket> for wire::ClusterTicket {
             used: ticket.used,
             not_after_unix_s: ticket.not_after.0,
             role: wire::ClusterRole::from(ticket.role).into(),
-            kubernetes_roles: numbers(&ticket.kubernetes),
+            kubernetes_roles: role_numbers(&ticket.kubernetes),
             node_name: ticket.node_name,
             issued_at_unix_s: ticket.issued_at.0,
             revoked_at_unix_s: match ticket.revoked {
@@ -391,7 +391,7 @@ impl TryFrom<wire::ClusterTicket> for ListedTicket {
             used: ticket.used,
             not_after: UnixSeconds(ticket.not_after_unix_s),
             role: known("role", ticket.role().known())?,
-            kubernetes: roles(&ticket.kubernetes_roles)?,
+            kubernetes: kubernetes_roles(&ticket.kubernetes_roles)?,
             machine: machine_key(ticket.machine_public_key.as_deref())?,
             node_name: ticket.node_name,
             issued_at: UnixSeconds(ticket.issued_at_unix_s),
@@ -444,7 +444,7 @@ impl From<Offer> for wire::IssueTicketRequest {
             uses: offer.uses,
             not_after_unix_s: offer.not_after.0,
             role: wire::ClusterRole::from(offer.role).into(),
-            kubernetes_roles: numbers(&offer.kubernetes),
+            kubernetes_roles: role_numbers(&offer.kubernetes),
             machine_public_key: offer.machine.map(|key| key.0.to_vec()),
             node_name: offer.node_name.map(|name| name.as_str().to_owned()),
         }
@@ -461,7 +461,7 @@ impl TryFrom<wire::IssueTicketRequest> for Offer {
             uses: request.uses,
             not_after: UnixSeconds(request.not_after_unix_s),
             role: known("role", request.role().known())?,
-            kubernetes: roles(&request.kubernetes_roles)?,
+            kubernetes: kubernetes_roles(&request.kubernetes_roles)?,
             machine: machine_key(request.machine_public_key.as_deref())?,
             node_name: request.node_name.as_deref().map(name).transpose()?,
         })
@@ -496,11 +496,11 @@ impl TryFrom<wire::RevokeTicketRequest> for TicketId {
     }
 }
 
-fn numbers(roles: &BTreeSet<KubernetesRole>) -> Vec<i32> {
+pub(crate) fn role_numbers(roles: &BTreeSet<KubernetesRole>) -> Vec<i32> {
     roles.iter().map(|role| wire::KubernetesRole::from(*role).into()).collect()
 }
 
-fn roles(numbers: &[i32]) -> Result<BTreeSet<KubernetesRole>, FieldError> {
+pub(crate) fn kubernetes_roles(numbers: &[i32]) -> Result<BTreeSet<KubernetesRole>, FieldError> {
     let role = |number: &i32| wire::KubernetesRole::try_from(*number).ok().and_then(wire::KubernetesRole::known);
     numbers.iter().map(|number| known("kubernetes_roles", role(number))).collect()
 }

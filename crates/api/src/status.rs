@@ -1,11 +1,15 @@
 //! Everything known about one machine, as `Status` answers it to the owner.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use model::{BootClass, ClusterId, ClusterRole, ColdStart, Level, MachineId, MachineState, Protection, RootHash};
+use model::{
+    BootClass, ClusterId, ClusterRole, ColdStart, KubernetesRole, Level, MachineId, MachineState, Protection, RootHash,
+};
 
 use crate::field_error::{fixed, known};
+use crate::records::{kubernetes_roles, role_numbers};
 use crate::{Condition, FieldError, Problem, UnixMillis, wire};
 
 /// Which root file system the machine runs.
@@ -120,6 +124,8 @@ pub struct MachineStatus {
     pub boot_class: BootClass,
     /// A coordinator as long as anything of one is left on it; none on a machine that is in no cluster.
     pub role: Option<ClusterRole>,
+    /// Roles in Kubernetes of which anything runs on it.
+    pub kubernetes: BTreeSet<KubernetesRole>,
     /// None on a machine that is in no cluster.
     pub cold_start: Option<ColdStart>,
     /// Addresses of its links: `192.0.2.10/24 (eth0)`.
@@ -158,6 +164,7 @@ impl From<MachineStatus> for wire::StatusResponse {
             protection: wire::Protection::from(status.protection).into(),
             boot_class: wire::BootClass::from(status.boot_class).into(),
             role: status.role.map(|role| wire::ClusterRole::from(role).into()),
+            kubernetes_roles: role_numbers(&status.kubernetes),
             cold_start: status.cold_start.map(|cold_start| wire::ColdStart::from(cold_start).into()),
             public_addresses: status.public_addresses,
             vpn_addresses: status.vpn_addresses,
@@ -187,6 +194,7 @@ impl TryFrom<wire::StatusResponse> for MachineStatus {
             protection: known("protection", answer.protection().known())?,
             boot_class: known("boot_class", answer.boot_class().known())?,
             role: answer.role.map(|_| known("role", answer.role().known())).transpose()?,
+            kubernetes: kubernetes_roles(&answer.kubernetes_roles)?,
             cold_start: answer.cold_start.map(|_| known("cold_start", answer.cold_start().known())).transpose()?,
             name: answer.name,
             version: answer.version,
@@ -226,6 +234,7 @@ mod tests {
             protection: Protection::Tpm,
             boot_class: BootClass::Direct,
             role: Some(ClusterRole::Coordinator),
+            kubernetes: [KubernetesRole::Worker].into(),
             cold_start: Some(ColdStart::Automatic),
             public_addresses: vec!["10.0.2.15/24".to_owned()],
             vpn_addresses: vec!["10.118.0.1/16".to_owned()],

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use api::{Condition, ConditionName, ListedMachine, MachineChange, RoleDirection, Truth};
+use api::{ConditionName, ListedMachine, MachineChange, RoleDirection};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cluster::record::{Generations, Standing};
@@ -209,7 +209,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
     }
 }
 
-/// Gives or takes a role in Kubernetes, and waits until the machine says by a condition that it has it, or no more.
+/// Gives or takes a role in Kubernetes, and waits until the machine says that it does the work, or no more of it.
 async fn kubernetes_role(
     (mut session, machine, its): (Session, ListedMachine, Context),
     (role, direction): (KubernetesRole, RoleDirection),
@@ -218,44 +218,38 @@ async fn kubernetes_role(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     session.change_machine(machine.id, MachineChange::Role(AnyRole::Kubernetes(role), direction)).await?;
-    let (name, stands_for) = (
-        &machine.name,
-        match role {
-            KubernetesRole::ControlPlane => ConditionName::KubernetesApiReady,
-            KubernetesRole::Worker => ConditionName::NodeReady,
-        },
-    );
     if following.wait {
         let deadline = Deadline::after(following.timeout);
         match direction {
             RoleDirection::Add => {
+                let stands_for = match role {
+                    KubernetesRole::ControlPlane => ConditionName::KubernetesApiReady,
+                    KubernetesRole::Worker => ConditionName::NodeReady,
+                };
                 condition::until_true(&its, stands_for.word(), &deadline, &mut Progress::start()).await?;
             }
-            RoleDirection::Remove => gives_up(&its, (&machine, stands_for), &deadline).await?,
+            RoleDirection::Remove => gives_up(&its, (&machine, role), &deadline).await?,
         }
     }
-    let did = match (role, direction) {
-        (_, RoleDirection::Add) => format!("machine `{name}` is to be a {role}"),
-        (KubernetesRole::ControlPlane, RoleDirection::Remove) => format!("machine `{name}` is to be a {role} no more"),
-        (KubernetesRole::Worker, RoleDirection::Remove) => format!(
-            "machine `{name}` is to be a {role} no more; Kubernetes lists its node until: cairnctl kubectl delete node {name}"
-        ),
+    let name = &machine.name;
+    let did = match direction {
+        RoleDirection::Add => format!("machine `{name}` is to be a {role}"),
+        RoleDirection::Remove => format!("machine `{name}` is to be a {role} no more"),
     };
     Ok(screen::did(context.format, out, &did)?)
 }
 
-/// Waits until the machine says that it no longer runs what a condition stands for.
+/// Waits until the machine says that it runs nothing of a role any more.
 async fn gives_up(
     its: &Context,
-    (machine, stands_for): (&ListedMachine, ConditionName),
+    (machine, role): (&ListedMachine, KubernetesRole),
     deadline: &Deadline,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start();
     let looked = deadline.until(async || {
         progress.show(&format!("wait for {} to end what it runs", machine.name));
-        let asked = async { its.open().await.ok()?.0.conditions().await.ok() };
-        let is_over = |condition: &Condition| condition.name == stands_for.word() && condition.truth == Truth::False;
-        let is_gone = asked.await.is_some_and(|conditions| conditions.iter().any(is_over));
+        let asked = async { its.open().await.ok()?.0.status().await.ok() };
+        let is_gone = asked.await.is_some_and(|status| !status.kubernetes.contains(&role));
         Ok::<_, Failure>(is_gone.then_some(()))
     });
     looked.await?.ok_or_else(|| ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into())

@@ -30,6 +30,7 @@ struct StatusOut {
     protection: String,
     boot_class: String,
     role: Option<String>,
+    kubernetes_roles: Vec<String>,
     cold_start: Option<String>,
     public_addresses: Vec<String>,
     vpn_addresses: Vec<String>,
@@ -58,6 +59,7 @@ impl From<&MachineStatus> for StatusOut {
             protection: status.protection.to_string(),
             boot_class: status.boot_class.to_string(),
             role: status.role.map(|role| role.to_string()),
+            kubernetes_roles: status.kubernetes.iter().map(ToString::to_string).collect(),
             cold_start: status.cold_start.map(|cold_start| cold_start.to_string()),
             public_addresses: status.public_addresses.clone(),
             vpn_addresses: status.vpn_addresses.clone(),
@@ -89,11 +91,13 @@ fn sheet(status: &MachineStatus, out: &mut dyn Write) -> io::Result<()> {
     let none = || "-".to_owned();
     let step = if status.step.is_empty() { String::new() } else { format!(" ({})", status.step) };
     let since = screen::span(status.now.since(status.state_since));
+    let in_kubernetes = status.kubernetes.iter().map(ToString::to_string);
+    let roles: Vec<String> = status.role.iter().map(ToString::to_string).chain(in_kubernetes).collect();
     let rows = [
         ("Name", status.name.clone()),
         ("State", format!("{}{step}, for {since}", status.state)),
         ("Because", status.reason.clone()),
-        ("Role", status.role.map(|role| role.to_string()).unwrap_or_default()),
+        ("Role", roles.join(", ")),
         ("Waits for", status.waits_for.join("; ")),
         ("Last error", status.last_error.clone()),
         ("Level", status.level.map_or_else(none, |level| level.to_string())),
@@ -118,7 +122,9 @@ mod tests {
     use std::time::Duration;
 
     use api::{LevelInForce, Profile, UnixMillis};
-    use model::{BootClass, ClusterId, ClusterRole, ColdStart, MachineId, MachineState, Protection, RootHash};
+    use model::{
+        BootClass, ClusterId, ClusterRole, ColdStart, KubernetesRole, MachineId, MachineState, Protection, RootHash,
+    };
 
     use super::*;
 
@@ -143,6 +149,7 @@ mod tests {
             protection: Protection::Tpm,
             boot_class: BootClass::Direct,
             role: Some(ClusterRole::Coordinator),
+            kubernetes: [KubernetesRole::Worker].into(),
             cold_start: Some(ColdStart::Automatic),
             public_addresses: vec!["10.0.2.15/24".into()],
             vpn_addresses: vec!["10.118.0.1/16".into()],
@@ -156,7 +163,7 @@ mod tests {
         let expected = "\
 Name        m-010101010101
 State       Running (control), for 1m05s
-Role        coordinator
+Role        coordinator, worker
 Waits for   NodeReady
 Level       authenticated (37 % tagged)
 Protection  tpm (boot class direct)

@@ -41,6 +41,7 @@ pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Opt
         protection: facts.protection,
         boot_class: boot.class,
         role: facts.assignment.as_ref().map(Assignment::role),
+        kubernetes: facts.assignment.as_ref().map(|it| it.kubernetes().clone()).unwrap_or_default(),
         cold_start: facts.cold_start,
         public_addresses: board::public_addresses(facts),
         vpn_addresses: board::vpn_addresses(facts),
