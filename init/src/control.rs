@@ -16,14 +16,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cluster::desired::Desired;
 use probe::Probe;
 use probe::http::LocalServer;
 use services::{ServicePlan, ServiceProgram, ServiceRole, Task};
 use supervise::Spec;
 use sys::process::Privileges;
-use tokio::sync::watch;
 
+pub(crate) use self::balancer::Apiservers;
 pub(crate) use self::clients::{Clients, SignedKeys, WorkerKeys};
 pub(crate) use self::conditions::report;
 use crate::enrolment::{self, Authorities, LoadError};
@@ -73,8 +72,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) coordinator: Option<(&'a Authorities, &'a Records)>,
     /// Certificates of a worker that a coordinator has signed since.
     pub(crate) signed: Option<SignedKeys>,
-    /// Desired state of the machine, which names the coordinators.
-    pub(crate) desired: watch::Receiver<Desired>,
+    /// Apiservers to which the machine's clients are led.
+    pub(crate) apiservers: &'a Apiservers,
 }
 
 /// Name of the task that looks at how long certificates last.
@@ -155,10 +154,15 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             Run::task(move || records.clone().make_users())
         }
         Task::Balancer => {
-            let desired = ground.desired.clone();
+            let (apiservers, tls, gateway) = (ground.apiservers.clone(), clients.of_node(), plan.assignment.gateway());
             Run::task(move || {
-                let desired = desired.clone();
-                balancer::serve(move || balancer::apiservers(&desired.borrow()))
+                let (apiservers, tls) = (apiservers.clone(), tls.clone());
+                async move {
+                    tokio::select! {
+                        ended = apiservers.serve(gateway) => ended,
+                        () = apiservers.look(&tls) => Ok(()),
+                    }
+                }
             })
         }
         Task::Images => Run::task(import::import),

@@ -20,12 +20,15 @@ pub(crate) const CASES: &[Case] = &[
     case("a pod cannot be reached from outside", &["A7"], scanned),
     case("nothing behind a machine's pods is reached from outside", &["A7"], behind),
     case("a pod calls pods and what is outside, no machine's API", &["A2", "A7", "W7"], calls),
+    case("a pod has 64 connections to the Kubernetes API", &["O2", "W1"], api),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
 
 /// With nothing beside it, for a fork bomb takes the processors from whoever is there.
 pub(crate) const ALONE: &[Case] = &[case("pods that take all they can are held at their bounds", &["O2"], greedy)];
 
+/// Where pods find the Kubernetes API.
+const KUBERNETES: &str = "10.96.0.1:443";
 /// The namespace of pods that misbehave.
 const WILD: &str = "wild";
 
@@ -163,22 +166,29 @@ fn calls(t: &Context) -> anyhow::Result<()> {
     let apis = machine.iter().flat_map(|address| [7835, 7836].map(|port| format!("{address}:{port}")));
     // Nobody listens there, and only who hears the answer knows that: the host knows the machine's address, and no pod's.
     let outside = format!("{}:80", network::HOST);
-    let places: Vec<_> = apis.chain([web.clone(), outside.clone()]).collect();
-    let mut pod = wild_pod(WILD, "calls");
-    pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places.join(" ") }]);
-    cluster.apply(t, &pod)?;
-    let ended = cluster.vm.until(t.within(90), || cluster.has_phase("calls", "Succeeded"));
-    let said = cluster.said_by("calls")?;
-    ended.with_context(|| said.clone())?;
+    // In clear, and so it is told; what asks in a pod comes by this address.
+    let kubernetes = KUBERNETES.to_owned();
+    let places: Vec<_> = apis.chain([web.clone(), kubernetes.clone(), outside.clone()]).collect();
+    let said = cluster.called_by(t, "calls", &places.join(" "), |_| ())?;
     for place in places {
         let answers = said.lines().any(|line| line == format!("{place}: answers"));
         let silent = said.lines().any(|line| line.starts_with(&format!("{place}: no ")));
-        ensure!(answers == (place == web) && answers != silent, "{place}: {said}");
+        ensure!(answers == [&web, &kubernetes].contains(&&place) && answers != silent, "{place}: {said}");
     }
     let refused = format!("{outside}: no connection: Connection refused");
     ensure!(said.lines().any(|line| line.starts_with(&refused)), "a pod hears nothing from outside: {said}");
     let told = cluster.log("audit.strangers")?;
     ensure!(told.iter().any(|line| line.contains("a pod's address")), "nobody called the public API: {told:#?}");
+    Ok(())
+}
+
+/// A pod on a network of its own, then one on the machine's.
+fn api(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    let said = cluster.called_by(t, "clings", KUBERNETES, |_| ())?;
+    ensure!(said == "64 of 100 are left\n", "{said}");
+    let said = cluster.called_by(t, "calls", KUBERNETES, |spec| spec["hostNetwork"] = json!(true))?;
+    ensure!(said == format!("{KUBERNETES}: answers\n"), "{said}");
     Ok(())
 }
 
@@ -267,6 +277,24 @@ impl Cluster {
 
     fn said_by(&self, pod: &str) -> Result<String, CommandRefusal> {
         self.kubectl(&["logs", pod, "--namespace", WILD])
+    }
+
+    /// Text of a program that calls `places`, in a pod that is otherwise as `edit` has it, once it has ended.
+    fn called_by(
+        &self,
+        t: &Context,
+        program: &str,
+        places: &str,
+        edit: impl FnOnce(&mut Value),
+    ) -> anyhow::Result<String> {
+        let mut pod = wild_pod(WILD, program);
+        pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places }]);
+        edit(&mut pod["spec"]);
+        self.apply(t, &pod)?;
+        let ended = self.vm.until(t.within(90), || self.has_phase(program, "Succeeded"));
+        let said = self.said_by(program)?;
+        ended.with_context(|| said.clone())?;
+        Ok(said)
     }
 
     fn first_line_of(&self, pod: &str) -> Option<String> {

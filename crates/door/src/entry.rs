@@ -17,15 +17,7 @@ use std::time::{Duration, Instant};
 use model::MachineId;
 
 use crate::bucket::{Bucket, Rate};
-
-/// How many connections of a kind there are at a time.
-#[derive(Debug, Clone, Copy)]
-pub struct Room {
-    /// Most of them from all sources together.
-    pub all: usize,
-    /// Most of them from one source, or of one machine of the cluster.
-    pub each: usize,
-}
+use crate::seats::{NewPlace, Place, Room, gives_way};
 
 /// Handshakes under way: 64 KiB each at worst, which a client's certificate may take.
 pub const HANDSHAKES: Room = Room { all: 32, each: 8 };
@@ -51,19 +43,6 @@ const KEPT_FOR_NEW: u32 = 32;
 const LATELY: Duration = Duration::from_secs(10);
 /// Sources of owners that are remembered: a few people with a few networks each.
 const KNOWN: usize = 16;
-
-/// A connection's place; the order of places is that of arrival.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(u64);
-
-/// A connection that got in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewPlace {
-    /// Place of the connection, to be given back when it ends.
-    pub place: Place,
-    /// Connection that loses its place to this one, and is to be ended at once.
-    pub instead_of: Option<Place>,
-}
 
 /// Why there is no handshake. The next one may get in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,24 +224,9 @@ impl Door {
 
     /// Takes a place away if there is none left for one more.
     fn make_room(&mut self, comes: Held) -> Option<Place> {
-        let room = comes.stage.room();
-        let places = || self.places.iter().filter(|(_, held)| held.stage == comes.stage);
-        let mut held: HashMap<Whose, (usize, Place)> = HashMap::new();
-        for (place, Held { whose, .. }) in places() {
-            held.entry(*whose).or_insert((0, *place)).0 += 1;
-        }
-        let (own, oldest) = held.get(&comes.whose).copied().unzip();
-        let leaves = if own >= Some(room.each) {
-            oldest
-        } else if places().count() >= room.all {
-            // Of those that hold as many the one that is here longest.
-            held.into_values()
-                .max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)))
-                .map(|(_, oldest)| oldest)
-        } else {
-            None
-        };
-        let leaves = leaves?;
+        let alike = self.places.iter().filter(|(_, held)| held.stage == comes.stage);
+        let held = alike.map(|(place, held)| (*place, held.whose));
+        let leaves = gives_way(comes.stage.room(), comes.whose, held)?;
         self.places.remove(&leaves);
         Some(leaves)
     }

@@ -9,6 +9,7 @@
 //!   line    ──Lines::may_write──► written, or counted
 //!   change  ──Changes::ask──► made, or put off: of a machine of the cluster
 //!   refusal ──Refusals::may_write──► written down, or told alone: of a machine or ticket of the cluster
+//!   another port ──Seats::take──► a place, for which that of another connection may be taken away
 //! ```
 //!
 //! # Invariants
@@ -23,13 +24,13 @@ mod calls;
 mod entry;
 mod lines;
 mod machines;
+mod seats;
 mod visit;
 
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
 pub use calls::Calls;
-pub use entry::{
-    Door, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, NewPlace, OWNERS, Place, Room, STRANGERS, SettleError,
-};
+pub use entry::{Door, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, OWNERS, STRANGERS, SettleError};
 pub use lines::{Lines, Topic};
 pub use machines::{AGAIN, Changes, PutOff, Refusals};
+pub use seats::{NewPlace, Place, Room, Seats};
 pub use visit::{Over, Visit};

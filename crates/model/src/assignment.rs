@@ -102,6 +102,12 @@ impl Assignment {
     pub const fn pods(&self) -> Option<Ipv4Prefix> {
         self.pods
     }
+
+    /// Address among those of a worker's pods that is the machine's own: where it serves them.
+    #[must_use]
+    pub fn gateway(&self) -> Option<Ipv4Addr> {
+        self.pods?.nth(1)
+    }
 }
 
 const POD_BITS: u8 = 24;

@@ -27,6 +27,9 @@ const ANY: &str = "*/*";
 /// and a new connection makes it slower.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes that are not acknowledged for so long end a connection: the machine at its other end is gone.
+pub const UNACKNOWLEDGED: Duration = Duration::from_millis(1500);
+
 /// A server of this machine.
 #[derive(Debug, Clone)]
 pub struct LocalServer {
@@ -178,6 +181,7 @@ impl LocalServer {
         let stream = TcpStream::connect(self.address).await?;
         // A request is small and its answer awaited.
         stream.set_nodelay(true)?;
+        end_unacknowledged(&stream)?;
         match &self.tls {
             None => handshake(stream).await,
             Some(Tls { name, config }) => {
@@ -185,6 +189,15 @@ impl LocalServer {
             }
         }
     }
+}
+
+/// Has a connection end after [`UNACKNOWLEDGED`] (`TCP_USER_TIMEOUT`, tcp(7)).
+///
+/// # Errors
+/// What the kernel says.
+pub fn end_unacknowledged(stream: &TcpStream) -> std::io::Result<()> {
+    let milliseconds = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+    Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, milliseconds)?)
 }
 
 async fn handshake<S>(stream: S) -> Result<Connection, Error>

@@ -1,6 +1,7 @@
 //! Kubernetes: its control plane, its node's agent, its first objects, and what PID 1 reads and writes of a node.
 
 pub mod audit;
+pub mod balancer;
 pub mod bootstrap;
 pub(crate) mod control_plane;
 pub(crate) mod kubeconfig;

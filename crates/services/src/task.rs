@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use supervise::{Need, Restart, Spec};
+use supervise::{Fingerprint, Need, Restart, Spec};
 
 use crate::names;
 use crate::plan::{EtcdUsers, ServicePlan, ServiceRole};
@@ -14,7 +14,7 @@ use crate::spec::{BACKOFF, lasting};
 pub enum Task {
     /// Makes etcd's users, and has it ask who calls.
     Users,
-    /// Carries this machine's clients of the Kubernetes API to one that answers.
+    /// Carries clients of the Kubernetes API, the machine's and its pods', to an apiserver that answers.
     Balancer,
     /// Imports the images that the root brings.
     Images,
@@ -68,7 +68,9 @@ impl Task {
         let spec = lasting(self.name(), self.needs(plan));
         match self {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
-            Self::Balancer | Self::Upkeep | Self::Observer => spec,
+            // Where it listens for pods.
+            Self::Balancer => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
+            Self::Upkeep | Self::Observer => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
     }

@@ -253,8 +253,8 @@ fn what_changes_replaces_the_units_that_it_is_about() {
     };
     assert_eq!(
         differ(&other(3), &other(4)),
-        "containerd kube.kubelet",
-        "its network is its pods', and it is another node"
+        "containerd kube.balancer kube.kubelet",
+        "its network is its pods', it is another node, and serves its pods elsewhere"
     );
 }
 

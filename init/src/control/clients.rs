@@ -137,6 +137,11 @@ impl Clients {
         Ok(())
     }
 
+    /// Configuration of a client that is the node itself.
+    pub(super) fn of_node(&self) -> Arc<ClientConfig> {
+        self.kubernetes.as_ref().map(|it| it.node.clone()).expect(ISSUED)
+    }
+
     /// The Kubernetes API of this plan, asked as the node itself.
     pub(super) fn kubernetes(&self, plan: &ServicePlan) -> LocalServer {
         self.endpoint(plan.kubernetes_api(), AuthorityKind::Kubernetes, Some(Credential::KubeletClient))
@@ -155,9 +160,11 @@ impl Clients {
             (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => kubernetes(|it| &it.node),
             (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => kubernetes(|it| &it.anonymous),
         };
-        endpoint(address, tls.expect("what a unit is asked by is issued before the unit is made").clone())
+        endpoint(address, tls.expect(ISSUED).clone())
     }
 }
+
+const ISSUED: &str = "what a unit is asked by is issued before the unit is made";
 
 /// Keys of a worker, to be signed by a coordinator.
 #[derive(Debug)]

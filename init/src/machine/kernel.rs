@@ -10,6 +10,7 @@ use std::time::Duration;
 use api::Profile;
 use model::{BootClass, MachineId, NodeName, RootHash};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use services::reserve;
 
 use crate::runtime::durable;
@@ -31,6 +32,9 @@ pub(crate) enum Error {
     /// The machine's name could not be set.
     #[error("set {0}")]
     Name(&'static str, #[source] io::Error),
+    /// PID 1 could run out of open files.
+    #[error("raise the limit of open files")]
+    OpenFiles(#[source] io::Error),
     /// Stage 0 did not say which root it verified.
     #[error("read the root hash that stage 0 passed on")]
     RootHash,
@@ -284,6 +288,7 @@ impl Kernel {
         let most = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
         make_all(&cgroups(most), What::make)?;
         make_all(SETTINGS, What::make)?;
+        raise_open_files().map_err(Error::OpenFiles)?;
         let boot_id =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
         Ok(Self {
@@ -295,6 +300,13 @@ impl Kernel {
             },
         })
     }
+}
+
+/// Lets PID 1 have as many open files as the kernel allows (4096): two for each connection of a pod to the Kubernetes API are more than
+/// the 1024 that it begins with (`INIT_RLIMITS`, include/asm-generic/resource.h).
+fn raise_open_files() -> io::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?)
 }
 
 fn number(path: &'static str) -> Result<u64, Error> {

@@ -18,7 +18,7 @@ use supervise::ChangeError;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::control::{self, Clients, Ground, SignedKeys, WorkerKeys};
+use crate::control::{self, Apiservers, Clients, Ground, SignedKeys, WorkerKeys};
 use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, Authorities, LoadError, Member};
 use crate::machine::esp;
@@ -124,6 +124,8 @@ struct Shared {
     member: Member,
     /// Desired state that is kept.
     desired: watch::Sender<Desired>,
+    /// Apiservers of the cluster.
+    apiservers: Apiservers,
     told: Told,
     /// Folder of what a member keeps.
     root: &'static Path,
@@ -159,13 +161,15 @@ impl Performer {
         (member, told): (Member, Told),
         root: &'static Path,
     ) -> Self {
+        let desired = watch::Sender::new(member.desired.clone());
         Self(Arc::new(Shared {
             board: board.clone(),
             uplink: uplink.clone(),
             services: services.clone(),
             context: context.clone(),
             shows: watch::Sender::new(member.identity.clone()),
-            desired: watch::Sender::new(member.desired.clone()),
+            apiservers: Apiservers::of_cluster(desired.subscribe()),
+            desired,
             member,
             told,
             root,
@@ -336,7 +340,7 @@ impl Performer {
         (kubernetes, signed): (Option<&Assignment>, Option<SignedKeys>),
         clients: &mut Clients,
     ) -> Result<(), Error> {
-        let Shared { board, services, member, desired, .. } = &*self.0;
+        let Shared { board, services, member, desired, apiservers, .. } = &*self.0;
         let Identity { name, holder, .. } = &*member.identity;
         let assignment = match runs {
             Some(runs) => runs.assignment.clone(),
@@ -352,7 +356,7 @@ impl Performer {
             bin: PROGRAMS,
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
-        let ground = Ground { board, plan: &plan, coordinator, signed, desired: desired.subscribe() };
+        let ground = Ground { board, plan: &plan, coordinator, signed, apiservers };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);
@@ -363,14 +367,12 @@ impl Performer {
 
     /// Shows the machine so.
     pub(super) fn face(&self, face: Face) -> Result<EffectOutcome, Error> {
-        let Shared { board, context, member, desired, shows, running, runs, .. } = &*self.0;
+        let Shared { board, context, member, desired, shows, running, runs, apiservers, .. } = &*self.0;
         let role = match face {
             Face::Coordinator => {
                 let runs = lock::even_if_poisoned(runs).clone().ok_or(Error::Idle)?;
-                let access = KubernetesAccess {
-                    authority: runs.authorities.kubernetes.clone(),
-                    vpn_ip: runs.assignment.vpn_ip(),
-                };
+                let access =
+                    KubernetesAccess { authority: runs.authorities.kubernetes.clone(), apiservers: apiservers.clone() };
                 context.reach.coordinate(running.borrow().clone(), Some(access));
                 context.entrance.ways.exchange.opens(&member.shares);
                 let assignment = runs.assignment.with_kubernetes_of(self.kubernetes_that_runs().as_ref());

@@ -90,6 +90,9 @@ impl Mesh {
         address.execute().await.map_err(|error| Error::Link("address", error))?;
         let up = LinkUnspec::new_with_index(index).up().build();
         network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", error))?;
+        // What the machine itself sends to a service has a source by this, before the service's address is translated.
+        let services = peers::route(network.prefixes().services, None, index);
+        network.handle.route().add(services).execute().await.map_err(|error| Error::Link("route", error))?;
         Ok(Self { own: public(key), vpn_ip, network: network.clone(), wireguard, index })
     }
 }

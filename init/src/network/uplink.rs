@@ -20,7 +20,7 @@ use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use self::carrier::Carriers;
-use self::filter::{Filter, Place};
+use self::filter::Filter;
 use super::nftables;
 use crate::facts::Address;
 use crate::runtime::child::Children;
@@ -110,9 +110,20 @@ pub(crate) struct Uplink {
     children: Children,
     /// Links that the rules name.
     links: Vec<Link>,
-    /// Text of the filter that is in force, by which one is set after the other.
-    filter: Arc<AsyncMutex<String>>,
+    /// By what the kernel goes now; whoever changes that holds it.
+    in_force: Arc<AsyncMutex<InForce>>,
 }
+
+/// Filter and addresses that the kernel has.
+#[derive(Debug)]
+struct InForce {
+    filter: String,
+    /// Address among those of its pods at which the machine serves them; on `lo`.
+    gateway: Option<Ipv4Addr>,
+}
+
+/// Index of `lo` (`LOOPBACK_IFINDEX`, include/net/net_namespace.h).
+const LOOPBACK: u32 = 1;
 
 impl Uplink {
     /// Sets the rules, then brings all links up and gives them addresses as `config` says; DHCP clients run in `tree`. Does
@@ -153,7 +164,8 @@ impl Uplink {
                 }
             }
         }
-        Ok(Self { network, children: children.clone(), links, filter: Arc::new(AsyncMutex::new(filter)) })
+        let in_force = Arc::new(AsyncMutex::new(InForce { filter, gateway: None }));
+        Ok(Self { network, children: children.clone(), links, in_force })
     }
 
     /// Goes by the prefixes of the machine's cluster, and its place there, from now on; the same again changes nothing.
@@ -161,11 +173,16 @@ impl Uplink {
     /// # Errors
     /// [`Error`] names the step; rules are left that deny no less than before.
     pub(crate) async fn belong(&self, prefixes: Prefixes, assignment: &Assignment) -> Result<(), Error> {
-        let mut in_force = self.filter.lock().await;
-        let wanted = filter(&self.links, prefixes, Some(Place::of(assignment)));
-        if wanted != *in_force {
+        let mut in_force = self.in_force.lock().await;
+        let wanted = filter(&self.links, prefixes, Some(assignment));
+        if wanted != in_force.filter {
             nftables::perform(&self.children, &wanted).await.map_err(Error::Filter)?;
-            *in_force = wanted;
+            in_force.filter = wanted;
+        }
+        let gateway = assignment.gateway();
+        if gateway != in_force.gateway {
+            self.network.stand_for(in_force.gateway, gateway).await?;
+            in_force.gateway = gateway;
         }
         rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
@@ -232,18 +249,35 @@ impl Network {
 
     /// Takes back what [`Self::configure`] gave.
     async fn deconfigure(&self, link: &Link, lease: &Lease) -> Result<(), Error> {
-        let failed = |error| Error::TakeAway(lease.address, link.name.clone(), error);
-        let mut given = self.handle.address().get().set_link_index_filter(link.index).execute();
-        // Removing the address removes the routes through it.
+        self.take_away((link.index, &link.name), lease.address).await?;
+        self.resolve(link.index, Vec::new()).map_err(Error::Resolvers)?;
+        self.tell(link, None);
+        Ok(())
+    }
+
+    /// Has `lo` the address at which the machine serves its pods, and no longer that of before.
+    async fn stand_for(&self, before: Option<Ipv4Addr>, after: Option<Ipv4Addr>) -> Result<(), Error> {
+        if let Some(after) = after {
+            let address = self.handle.address().add(LOOPBACK, after.into(), 32).replace().execute();
+            address.await.map_err(|error| Error::Address("the gateway of pods", "lo".into(), error))?;
+        }
+        match before {
+            Some(before) => self.take_away((LOOPBACK, "lo"), before).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes an address away from a link, and the routes through it.
+    async fn take_away(&self, (index, name): (u32, &str), address: Ipv4Addr) -> Result<(), Error> {
+        let failed = |error| Error::TakeAway(address, name.to_owned(), error);
+        let mut given = self.handle.address().get().set_link_index_filter(index).execute();
         while let Some(message) = tokio_stream::StreamExt::next(&mut given).await {
             let message = message.map_err(failed)?;
-            let ours = AddressAttribute::Local(lease.address.into());
+            let ours = AddressAttribute::Local(address.into());
             if message.header.family == AddressFamily::Inet && message.attributes.contains(&ours) {
                 self.handle.address().del(message).execute().await.map_err(failed)?;
             }
         }
-        self.resolve(link.index, Vec::new()).map_err(Error::Resolvers)?;
-        self.tell(link, None);
         Ok(())
     }
 
@@ -267,8 +301,8 @@ impl Network {
 }
 
 /// Text of the filter of a machine with these uplinks.
-fn filter(uplinks: &[Link], prefixes: Prefixes, place: Option<Place>) -> String {
-    Filter { uplinks: uplinks.iter().map(|link| link.name.as_str()).collect(), prefixes, place }.text()
+fn filter(uplinks: &[Link], prefixes: Prefixes, assignment: Option<&Assignment>) -> String {
+    Filter { uplinks: uplinks.iter().map(|link| link.name.as_str()).collect(), prefixes, assignment }.text()
 }
 
 /// Ethernet links with a device behind them: not loopback, not WireGuard, not a pod's.

@@ -32,6 +32,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("hog") => misbehave::hog(),
         Some("bounds") => misbehave::bounds(),
         Some("calls") => misbehave::calls(),
+        Some("clings") => misbehave::clings(),
         Some("trace") => misbehave::trace(),
         Some("idle") => misbehave::idle(),
         Some("latency") => misbehave::latency(),

@@ -182,6 +182,33 @@ fn answered(mut stream: TcpStream) -> io::Result<&'static str> {
     Ok(if stream.read(&mut [0; 64])? > 0 { "answers" } else { "no answer: closed" })
 }
 
+/// Connections that one program opens.
+const OPENED: usize = 100;
+/// As many of them are left to it.
+const LEFT: usize = 64;
+
+/// Opens many connections to the place that its environment names, and says how many of them are left to it.
+pub(super) fn clings() -> io::Result<()> {
+    let place = std::env::var(CALLS).map_err(io::Error::other)?.parse().map_err(io::Error::other)?;
+    let connect = || {
+        let stream = TcpStream::connect_timeout(&place, ANSWERS)?;
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    };
+    let opened = std::iter::repeat_with(connect).take(OPENED).collect::<io::Result<Vec<_>>>()?;
+    let is_open = |stream: &&TcpStream| {
+        let mut stream: &TcpStream = stream;
+        stream.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    };
+    let left = || opened.iter().filter(is_open).count();
+    let until = Instant::now() + ANSWERS;
+    while left() > LEFT && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    say(&format!("{} of {OPENED} are left", left()));
+    Ok(())
+}
+
 /// Words of the idle program, as `proc_pid_cmdline(5)` has them.
 const IDLE_WORDS: &[u8] = b"/proc/self/exe\0idle\0";
 

@@ -252,7 +252,8 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> R
     Ok(None)
 }
 
-fn route(to: Ipv4Prefix, limit: Option<u16>, index: u32) -> RouteMessage {
+/// Route to a prefix by the interface, for packets of this size at most.
+pub(super) fn route(to: Ipv4Prefix, limit: Option<u16>, index: u32) -> RouteMessage {
     let route = RouteMessageBuilder::<Ipv4Addr>::new();
     let mut route = route.destination_prefix(to.address(), to.bits()).output_interface(index).build();
     let metrics = limit.map(|limit| {

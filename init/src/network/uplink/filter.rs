@@ -5,8 +5,9 @@
 //!   prerouting, -300: what everybody may send is not tracked
 //!   prerouting, -150: uplink  only what answers, or what is open to everybody  ─► marked
 //!                     pod     own source, no loopback, no metadata address     ─► marked
-//!                     wg0     answers, the own VPN address, the own pods       ─► marked, else as it is
+//!                     wg0     answers, the own VPN address, the own pods       ─► marked; not their gateway; else as it is
 //!   rules of `uplink`: a marked packet may be routed, all others by the table there
+//!   prerouting, output, -105: the address of the service `kubernetes` leads to the machine's own balancer
 //!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
@@ -14,11 +15,10 @@
 //! is opened by a service is no way in by an uplink.
 
 use std::fmt::{Display, Write as _};
-use std::net::Ipv4Addr;
 
 use model::{
-    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes,
-    VPN_API_PORT, VPN_PORT,
+    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes, VPN_API_PORT,
+    VPN_PORT,
 };
 
 /// Bit of a packet's mark that says that it may be routed.
@@ -28,6 +28,8 @@ const CLOSED_TO_PODS: [u16; 4] = [ETCD_CLIENT_PORT, ETCD_PEER_PORT, VPN_API_PORT
 /// Beginning of the names that the CNI plugin `ptp` gives the links of pods.
 const POD_LINKS: &str = "veth*";
 const MESH: &str = "wg0";
+/// Port of the service `kubernetes`, which the apiserver makes for itself, at the first address of services.
+const KUBERNETES_SERVICE: u16 = 443;
 /// Destinations that no pod has: loopback, the addresses at which clouds tell a machine's secrets, multicast and above.
 const NOT_FOR_PODS: [&str; 3] = ["127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"];
 
@@ -39,22 +41,7 @@ pub(super) struct Filter<'a> {
     /// Prefixes of the machine's cluster.
     pub(super) prefixes: Prefixes,
     /// Place of the machine in its cluster, once it is a member.
-    pub(super) place: Option<Place>,
-}
-
-/// Addresses of a machine in its cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// Address of the machine itself.
-    pub(super) vpn: Ipv4Addr,
-    /// Addresses of its pods, if it has any.
-    pub(super) pods: Option<Ipv4Prefix>,
-}
-
-impl Place {
-    pub(super) const fn of(assignment: &Assignment) -> Self {
-        Self { vpn: assignment.vpn_ip(), pods: assignment.pods() }
-    }
+    pub(super) assignment: Option<&'a Assignment>,
 }
 
 impl Filter<'_> {
@@ -100,17 +87,23 @@ impl Filter<'_> {
             ],
         );
         table.rules("mesh", [answers]);
-        if let Some(Place { vpn, pods }) = self.place {
-            table.rules("mesh", [passes(&format!("ip daddr {vpn}"))]);
-            if let Some(pods) = pods {
-                // The gateway is the machine's own: who reaches it is decided by the routing rules.
-                table.rules(
-                    "mesh",
-                    [format!("ip daddr {} accept", pods.nth(1).expect("a /24")), passes(&format!("ip daddr {pods}"))],
-                );
-                table.rules("pod", [format!("ip saddr != {pods} drop")]);
-                table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
-            }
+        if let Some(assignment) = self.assignment {
+            table.rules("mesh", [passes(&format!("ip daddr {}", assignment.vpn_ip()))]);
+        }
+        table.hook("services", ("nat", "prerouting", -105), "accept");
+        table.hook("services-own", ("nat", "output", -105), "accept");
+        if let Some((pods, gateway)) =
+            self.assignment.and_then(|assignment| assignment.pods().zip(assignment.gateway()))
+        {
+            // What serves the machine's own pods is no other machine's.
+            table.rules("mesh", [format!("ip daddr {gateway} drop"), passes(&format!("ip daddr {pods}"))]);
+            table.rules("pod", [format!("ip saddr != {pods} drop")]);
+            table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
+            let service = services.nth(1).expect("services have more than one address");
+            let leads =
+                format!("ip daddr {service} tcp dport {KUBERNETES_SERVICE} dnat ip to {gateway}:{KUBERNETES_API_PORT}");
+            table.rules("services", [format!("iifname {POD_LINKS} {leads}")]);
+            table.rules("services-own", [leads]);
         }
         table.rules("mesh", ["accept".to_owned()]);
 

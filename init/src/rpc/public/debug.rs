@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::faults::Broken;
-use crate::control::balancer;
+use crate::control::Apiservers;
 use crate::runtime::child::Command;
 use crate::runtime::services::{Run, Services, Unit};
 use crate::runtime::tasks;
@@ -185,7 +185,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.trace" => ("test.trace", Restart::Never, Run::Child(guest("trace"))),
         "test.places" => ("test.places", Restart::Never, Run::Child(guest("places"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(guest("processes"))),
-        "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(|| vec![ECHO]))),
+        "test.balancer" => ("test.balancer", always, balanced(ECHO)),
         "test.latency" => ("test.latency", always, Run::Child(guest("latency"))),
         "test.nft" => ("test.nft", Restart::Never, Run::Child(guest("nft"))),
         "test.router" => ("test.router", Restart::Never, Run::Child(guest("router"))),
@@ -210,6 +210,15 @@ fn unit(service: &str) -> Option<Unit> {
         critical: None,
     };
     Some(Unit { spec, run, probe, files: None })
+}
+
+/// The balancer before one server.
+fn balanced(server: SocketAddrV4) -> Run {
+    let one = Apiservers::of(Ipv4Addr::LOCALHOST, move || vec![server]);
+    Run::task(move || {
+        let one = one.clone();
+        async move { one.serve(None).await }
+    })
 }
 
 async fn panics() -> io::Result<()> {

@@ -29,15 +29,16 @@ pub(super) struct Line {
 /// # Errors
 /// Where there is no such target, none answers, or too many are carried.
 pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Target) -> Result<Line, Status> {
-    let (address, place) = match target {
-        Target::KubernetesApi => {
-            let kubernetes = context.reach.kubernetes()?;
-            (kubernetes.api_address(), None)
-        }
-        Target::Machine(machine) => (public_api(context, machine)?, Some(context.reach.forwards.begin(owner)?)),
-        Target::Outside(address) => (outside(context, address)?, Some(context.reach.forwards.begin(owner)?)),
-    };
     let silent = |why: String| Status::unavailable(format!("the target does not answer: {why}; try again"));
+    let address = match target {
+        Target::KubernetesApi => {
+            let connected = context.reach.kubernetes()?.apiservers.connect().await;
+            return Ok(Line { stream: connected.map_err(|error| silent(error.to_string()))?, place: None });
+        }
+        Target::Machine(machine) => public_api(context, machine)?,
+        Target::Outside(address) => outside(context, address)?,
+    };
+    let place = Some(context.reach.forwards.begin(owner)?);
     let connected = timeout(CONNECTS, TcpStream::connect(address)).await;
     let connected = connected.map_err(|_elapsed| silent(format!("{} s have passed", CONNECTS.as_secs())))?;
     let stream = connected.map_err(|error| silent(error.to_string()))?;

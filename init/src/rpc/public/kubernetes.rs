@@ -1,6 +1,5 @@
 //! The owner's way into Kubernetes: a certificate for a day, and where the tunnel leads. Never hands out a private key.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,16 +7,18 @@ use api::{ClientCertificate, UnixMillis};
 use model::Chain;
 use pki::{Authority, CertificateProfile, UnixTime};
 
+use crate::control::Apiservers;
+
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";
 
-/// Authority that signs kubeconfigs, and the address of this coordinator's Kubernetes API.
+/// Authority that signs kubeconfigs, and the way to the Kubernetes API.
 #[derive(Debug)]
 pub(crate) struct KubernetesAccess {
     /// Signs the owner's kubeconfig.
     pub(crate) authority: Arc<Authority>,
-    /// Where the Kubernetes API listens.
-    pub(crate) vpn_ip: Ipv4Addr,
+    /// Apiservers to which a tunnel leads.
+    pub(crate) apiservers: Apiservers,
 }
 
 /// Why nothing was signed.
@@ -54,15 +55,12 @@ impl KubernetesAccess {
             expires: UnixMillis(u64::try_from(end.as_millis()).unwrap_or(u64::MAX)),
         })
     }
-
-    /// Where a tunnel to it leads.
-    pub(super) fn api_address(&self) -> SocketAddr {
-        SocketAddr::from((self.vpn_ip, model::KUBERNETES_API_PORT))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use pki::{AuthorityKind, PrivateKey, make_request};
 
     use super::*;
@@ -71,13 +69,15 @@ mod tests {
     fn a_request_is_signed_for_a_day_and_anything_else_is_refused() {
         let now = Duration::from_secs(1_800_000_000);
         let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(now)).expect("a CA");
-        let access = KubernetesAccess { authority: Arc::new(authority), vpn_ip: Ipv4Addr::new(10, 118, 0, 1) };
+        let access = KubernetesAccess {
+            authority: Arc::new(authority),
+            apiservers: Apiservers::of(Ipv4Addr::LOCALHOST, Vec::new),
+        };
         let request = make_request(&PrivateKey::generate().expect("a key")).expect("a request");
         let answer = access.certify(&request, now).expect("signed");
         assert!(answer.expires.0 <= 1_800_086_400_000, "a day at most: {:?}", answer.expires);
         assert_eq!(answer.ca_certificate, access.authority.certificate().to_vec());
         let refused = access.certify(b"no request", now).expect_err("garbage");
         assert_eq!(tonic::Status::from(refused).code(), tonic::Code::InvalidArgument);
-        assert_eq!(access.api_address().to_string(), "10.118.0.1:6443");
     }
 }

@@ -1,6 +1,8 @@
 //! The table as the kernel follows it, read from its text, over packets of every kind. Cases on machines show that the kernel does.
 
-use model::VPN_PREFIX;
+use std::net::Ipv4Addr;
+
+use model::{ClusterRole, Ipv4Prefix, KubernetesRole, VPN_PREFIX};
 
 use super::*;
 
@@ -34,6 +36,8 @@ pub(in super::super) enum Fate {
     Dropped,
     Refused,
     Untracked,
+    /// Goes on to another address and port.
+    Translated,
 }
 
 /// Fate of a packet in a base chain whose policy is `policy`.
@@ -41,7 +45,7 @@ pub(in super::super) fn fate(text: &str, chain: &str, policy: Fate, packet: Pack
     let mut mark = 0;
     match walk(text, chain, packet, &mut mark).unwrap_or(policy) {
         Fate::Passes(_) => Fate::Passes(mark),
-        ended @ (Fate::Dropped | Fate::Refused | Fate::Untracked) => ended,
+        ended @ (Fate::Dropped | Fate::Refused | Fate::Untracked | Fate::Translated) => ended,
     }
 }
 
@@ -82,6 +86,7 @@ fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fa
             ["drop"] => return Some(Fate::Dropped),
             ["reject"] => return Some(Fate::Refused),
             ["notrack"] => return Some(Fate::Untracked),
+            ["dnat", "ip", "to", "10.244.0.1:6443"] => return Some(Fate::Translated),
             _ => panic!("`{statement}` of `{rule}` is not known here"),
         };
         if !concerns {
@@ -100,7 +105,7 @@ fn statement(rule: &str) -> (&str, &str) {
         ["iifname", "{", ..] | [_, _, "{", ..] => rule[..=rule.find('}').expect("a list ends")].split(' ').count(),
         ["jump" | "iifname", ..] => 2,
         ["meta", "mark", ..] => 6,
-        ["fib", ..] | ["ip", _, "!=", ..] => 4,
+        ["fib" | "dnat", ..] | ["ip", _, "!=", ..] => 4,
         _ => 3.min(words),
     };
     let end = rule.match_indices(' ').nth(wanted - 1).map_or(rule.len(), |(place, _)| place);
@@ -122,13 +127,21 @@ fn number(text: &str) -> u16 {
     text.parse().expect("a number")
 }
 
-/// Filter of a worker with two uplinks.
-pub(in super::super) fn of_worker() -> Filter<'static> {
-    Filter {
-        uplinks: vec!["eth0", "eth1"],
-        prefixes: Prefixes::of(VPN_PREFIX),
-        place: Some(Place { vpn: Ipv4Addr::new(10, 118, 0, 1), pods: Some(model::pod_prefix(0)) }),
-    }
+/// Assignment of a node; one with pods is a worker.
+fn assignment(pods: Option<Ipv4Prefix>) -> Assignment {
+    let roles = pods.map(|_| KubernetesRole::Worker).into_iter().collect();
+    Assignment::new(Ipv4Addr::new(10, 118, 0, 1), ClusterRole::Node, roles, pods).expect("they fit")
+}
+
+fn filter(uplinks: &[&str], assignment: Option<&Assignment>) -> String {
+    Filter { uplinks: uplinks.to_vec(), prefixes: Prefixes::of(VPN_PREFIX), assignment }.text()
+}
+
+const UPLINKS: [&str; 2] = ["eth0", "eth1"];
+
+/// Text of a worker with two uplinks.
+pub(in super::super) fn of_worker() -> String {
+    filter(&UPLINKS, Some(&assignment(Some(model::pod_prefix(0)))))
 }
 
 fn address(text: &str) -> Ipv4Addr {
@@ -144,20 +157,18 @@ fn packet<'a>((link, source, to): (&'a str, &str, &str), kind: PacketKind) -> Pa
 /// Text is understood as it stands, whatever the machine has.
 #[test]
 fn every_filter_is_a_text_of_nftables() {
-    let worker = of_worker();
-    let node = Filter { place: worker.place.map(|place| Place { pods: None, ..place }), ..worker.clone() };
-    let stranger = Filter { place: None, ..worker.clone() };
-    let without_links = Filter { uplinks: Vec::new(), ..worker.clone() };
-    for filter in [worker, node, stranger, without_links] {
-        let read = nft::Transaction::parse(&filter.text()).and_then(|text| text.batch(&nft::KernelSets::new()));
-        assert!(read.is_ok(), "{read:?} of\n{}", filter.text());
+    let node = assignment(None);
+    let worker = assignment(Some(model::pod_prefix(0)));
+    for text in [of_worker(), filter(&UPLINKS, Some(&node)), filter(&UPLINKS, None), filter(&[], Some(&worker))] {
+        let read = nft::Transaction::parse(&text).and_then(|text| text.batch(&nft::KernelSets::new()));
+        assert!(read.is_ok(), "{read:?} of\n{text}");
     }
 }
 
 /// Proves: A7
 #[test]
 fn by_an_uplink_comes_in_what_is_open_to_everybody() {
-    let text = of_worker().text();
+    let text = of_worker();
     let comes = |to, kind| fate(&text, "prerouting", Fate::Dropped, packet(("eth0", "203.0.113.1", to), kind));
     for kind in [PacketKind::Tcp(7836), PacketKind::Udp(7838), PacketKind::Echo, PacketKind::Answer] {
         assert_eq!(comes("192.0.2.10", kind), Fate::Passes(ROUTED), "{kind:?}");
@@ -181,7 +192,7 @@ fn by_an_uplink_comes_in_what_is_open_to_everybody() {
 /// Proves: A7
 #[test]
 fn what_strangers_may_send_is_not_tracked() {
-    let text = of_worker().text();
+    let text = of_worker();
     for kind in [PacketKind::Tcp(7836), PacketKind::Udp(7838), PacketKind::Echo] {
         let comes = |link| fate(&text, "untracked", Fate::Passes(0), packet((link, "203.0.113.1", "192.0.2.10"), kind));
         assert_eq!([comes("eth0"), comes("eth1")], [Fate::Untracked; 2], "{kind:?}");
@@ -192,7 +203,7 @@ fn what_strangers_may_send_is_not_tracked() {
 /// Proves: A7
 #[test]
 fn a_pod_reaches_no_port_of_ours_at_any_machine() {
-    let text = of_worker().text();
+    let text = of_worker();
     for port in [2379, 6443, 7834, 7835] {
         let asked = |chain, way| fate(&text, chain, Fate::Passes(0), packet(way, PacketKind::Tcp(port)));
         for way in [("veth0", "10.244.0.2", "10.118.0.1"), ("wg0", "10.244.1.2", "10.118.0.1")] {
@@ -212,7 +223,7 @@ fn a_pod_reaches_no_port_of_ours_at_any_machine() {
 /// Proves: A7
 #[test]
 fn a_pod_speaks_for_itself_alone_and_to_no_metadata() {
-    let text = of_worker().text();
+    let text = of_worker();
     let sends =
         |source, to| fate(&text, "prerouting", Fate::Dropped, packet(("veth0", source, to), PacketKind::Tcp(80)));
     for to in ["10.244.0.3", "10.244.1.2", "203.0.113.1", "10.118.0.2", "10.244.0.1"] {
@@ -224,4 +235,28 @@ fn a_pod_speaks_for_itself_alone_and_to_no_metadata() {
     for to in ["127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255"] {
         assert_eq!(sends("10.244.0.2", to), Fate::Dropped, "{to}");
     }
+}
+
+/// Proves: A7 W1
+#[test]
+fn a_pod_reaches_the_kubernetes_api_by_its_machine_alone() {
+    let text = of_worker();
+    let to_service = |link, to, port| {
+        fate(&text, "services", Fate::Passes(0), packet((link, "10.244.0.2", to), PacketKind::Tcp(port)))
+    };
+    assert_eq!(to_service("veth0", "10.96.0.1", 443), Fate::Translated);
+    for (link, to, port) in
+        [("wg0", "10.96.0.1", 443), ("eth0", "10.96.0.1", 443), ("veth0", "10.96.0.2", 443), ("veth0", "10.96.0.1", 80)]
+    {
+        assert_eq!(to_service(link, to, port), Fate::Passes(0), "{link}: {to}:{port}");
+    }
+    let own = packet(("lo", "10.118.0.1", "10.96.0.1"), PacketKind::Tcp(443));
+    assert_eq!(fate(&text, "services-own", Fate::Passes(0), own), Fate::Translated);
+    let comes =
+        |link, source, kind| fate(&text, "prerouting", Fate::Dropped, packet((link, source, "10.244.0.1"), kind));
+    assert_eq!(comes("veth0", "10.244.0.2", PacketKind::Tcp(6443)), Fate::Passes(ROUTED));
+    for source in ["10.244.1.2", "10.118.0.2"] {
+        assert_eq!(comes("wg0", source, PacketKind::Tcp(6443)), Fate::Dropped, "{source}");
+    }
+    assert_eq!(comes("wg0", "10.244.1.2", PacketKind::Answer), Fate::Passes(ROUTED), "the machine has asked");
 }

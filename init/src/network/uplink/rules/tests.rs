@@ -94,9 +94,9 @@ fn routed(rules: &[Rule<'_>], (link, mark): (&'static str, u32), source: &str, t
 fn way(rules: &[Rule<'_>], link: &'static str, (source, to): (&str, &str), kind: PacketKind) -> End {
     let is_local = LOCAL.contains(&to);
     let packet = Packet { link, source: address(source), to: address(to), kind, is_local };
-    match fate(&of_worker().text(), "prerouting", Fate::Dropped, packet) {
+    match fate(&of_worker(), "prerouting", Fate::Dropped, packet) {
         Fate::Passes(mark) => routed(rules, (link, mark), source, to),
-        Fate::Dropped | Fate::Refused | Fate::Untracked => Dropped,
+        Fate::Dropped | Fate::Refused | Fate::Untracked | Fate::Translated => Dropped,
     }
 }
 
