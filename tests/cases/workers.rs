@@ -55,7 +55,7 @@ fn reached(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The certificates are others then: those of before were erased.
+/// The certificates are others then: those of before were erased. A machine that is removed ends its pods first.
 fn off_and_on(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
     let change = |verb: &str| {
@@ -67,7 +67,12 @@ fn off_and_on(t: &Context) -> anyhow::Result<()> {
     ensure!(!services.contains("kube.") && !services.contains("containerd"), "{services}");
     cluster.kubectl(&["wait", "--for=delete", "node/m2", "--timeout=60s"])?;
     change("add")?;
-    shows(t, &cluster, "m2", "worker")
+    shows(t, &cluster, "m2", "worker")?;
+    cluster.run(&["machine", "remove", "m2"])?;
+    cluster.kubectl(&["wait", "--for=delete", "node/m2", "--timeout=60s"])?;
+    let services = cluster.run(&["-m", "m2", "machine", "services"])?;
+    ensure!(!services.contains("kube."), "{services}");
+    Ok(())
 }
 
 /// Waits until the node is Ready and shows these roles.

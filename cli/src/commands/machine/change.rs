@@ -90,6 +90,7 @@ Examples:
   cairnctl machine remove m4 --lost    it is broken and will not come back
 
 A machine that is removed does not get its key again: its data stays shut.
+Pods of a worker end first: `cairnctl kubectl drain NAME` before moves them.
 After `--lost` the other coordinators take shares of another cold-start key.
 Those that have not yet, since they are off, are named, and listed as `share
 due`: until they have, the removed one's share still counts with theirs.
@@ -149,8 +150,8 @@ pub(crate) enum ChangeError {
     /// The machine takes longer to follow.
     #[error("machine `{name}` has not followed after {} s", after.as_secs())]
     Late { name: String, after: Duration },
-    /// The machine is out of etcd, and has not said that it has erased what a coordinator has.
-    #[error("machine `{name}` does not say that it holds nothing of a coordinator any more, for {} s", after.as_secs())]
+    /// The machine is out of etcd, and has not said that it has laid down its roles.
+    #[error("machine `{name}` does not say that it has laid down its roles, for {} s", after.as_secs())]
     Holds { name: String, after: Duration },
     /// A start would not take the next cluster key.
     #[error("machine `{name}` may not be started yet to take its next key, after {} s: {last}", after.as_secs())]
@@ -171,7 +172,7 @@ impl Advice for ChangeError {
             Self::Unknown(_) | Self::NoApproval(_) => NOTHING,
             Self::Late { .. } => "the cluster's records are changed, and the machine follows when it can",
             Self::NotPrepared { .. } => "the cluster gives both keys, and the machine takes the next one when it can",
-            Self::Holds { .. } => "it is drained and coordinates no more, and is still of the cluster",
+            Self::Holds { .. } => "it is drained and has no role any more, and is still of the cluster",
         }
     }
 
@@ -301,6 +302,10 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
             did.push_str(&warning(&shares_due(&mut session).await));
         }
     } else if machine.standing != Standing::Removed {
+        if machine.kubernetes.contains(&KubernetesRole::Worker) {
+            let worker = AnyRole::Kubernetes(KubernetesRole::Worker);
+            session.change_machine(machine.id, MachineChange::Role(worker, RoleDirection::Remove)).await?;
+        }
         session.change_machine(machine.id, MachineChange::Drain).await?;
         let deadline = Deadline::after(arguments.timeout);
         if machine.role == ClusterRole::Coordinator {
@@ -310,7 +315,7 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         }
         let its_name = its.machine.as_ref();
         until(context, its_name, &mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
-        // Behind its removal nobody tells it any more that it is a node.
+        // Behind its removal nobody tells it any more what it is.
         lays_down(&its, &machine, &deadline).await?;
         if machine.role == ClusterRole::Coordinator {
             (session, _) = context.open_coordinator_but(its_name).await?;
@@ -421,17 +426,16 @@ async fn about(context: &Context, called: &str) -> Result<(Session, ListedMachin
     Ok((session, machine, its))
 }
 
-/// Waits until the machine says that it is a node: then it has erased what a coordinator has. A node that is silent is not waited for.
+/// Waits until the machine says that it is a node, which has erased what a coordinator has, and that it runs nothing of Kubernetes. A
+/// node that is silent is not waited for.
 async fn lays_down(its: &Context, machine: &ListedMachine, deadline: &Deadline) -> Result<(), Failure> {
     let mut progress = Progress::start();
     let looked = deadline.until(async || {
-        progress.show(&format!("wait for {} to erase what a coordinator has", machine.name));
-        let asked = async {
-            let (mut session, _) = its.open().await.ok()?;
-            session.status().await.ok()?.role
-        };
-        let role = asked.await.unwrap_or(machine.role);
-        Ok::<_, Failure>((role == ClusterRole::Node).then_some(()))
+        progress.show(&format!("wait for {} to lay down its roles", machine.name));
+        let asked = async { its.open().await.ok()?.0.status().await.ok() };
+        let (role, kubernetes) = asked.await.map_or_else(Default::default, |status| (status.role, status.kubernetes));
+        let is_node = role.unwrap_or(machine.role) == ClusterRole::Node;
+        Ok::<_, Failure>((is_node && kubernetes.is_empty()).then_some(()))
     });
     let holds = || ChangeError::Holds { name: machine.name.clone(), after: deadline.length() };
     looked.await?.ok_or_else(|| holds().into())
