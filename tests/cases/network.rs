@@ -120,7 +120,7 @@ fn nft(t: &Context) -> anyhow::Result<()> {
     victim.service_when(t, NAME, |service| service.state == "stopped")?;
     let said = victim.lines(NAME, "")?;
     let expected = [
-        "chains: 9",
+        "chains: 11",
         "an unknown word: 1 Error: line 2: unexpected `quota`",
         "a line that is refused: 1 Error: No such file or directory (os error 2) (line 2)",
         "a trial: 0 ",
