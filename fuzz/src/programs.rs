@@ -53,10 +53,17 @@ pub fn kube_node(bytes: &[u8]) -> ParseVerdict {
 /// All nodes, of a cluster with one worker. Of any other that may be a machine's nothing is left.
 pub fn kube_nodes(bytes: &[u8]) -> ParseVerdict {
     let worker = NodeName::chosen("one").expect("a name");
-    let changed = upkeep::changes(bytes, &[(worker, [KubernetesRole::Worker].into())].into());
+    let workers = [(worker, [KubernetesRole::Worker].into())].into();
+    let changed = upkeep::changes(bytes, &workers);
     if let Ok((changes, _)) = &changed {
         let kept = |change: &NodeChange| matches!(change, NodeChange::Delete(path, _) if path == "/api/v1/nodes/one");
         assert!(!changes.iter().any(kept), "the worker's node is deleted");
+        for change in changes {
+            let NodeChange::Merge(_, patch) = change else { continue };
+            let node = patch.replacen(r#"{"metadata":{"#, r#"{"metadata":{"name":"one","#, 1);
+            let list = format!(r#"{{"items":[{node}]}}"#);
+            assert_eq!(upkeep::changes(list.as_bytes(), &workers).ok(), Some((vec![], true)), "roles are shown twice");
+        }
     }
     outcome(&changed)
 }

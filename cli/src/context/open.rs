@@ -303,22 +303,9 @@ impl Context {
     pub(crate) async fn open_until(
         &self,
         deadline: &Deadline,
-        mut waiting: impl FnMut(&OpenError),
+        waiting: impl FnMut(&OpenError),
     ) -> Result<(Session, Meant), OpenError> {
-        let mut patience = PATIENCE;
-        loop {
-            let attempt = timeout(patience, self.open()).await;
-            match attempt.unwrap_or(Err(OpenError::Silent(patience))) {
-                Err(error) if error.may_pass() && deadline.left().is_some() => {
-                    if matches!(error, OpenError::Silent(_)) {
-                        patience *= 2;
-                    }
-                    waiting(&error);
-                    sleep(ASK_AGAIN).await;
-                }
-                result => return result,
-            }
-        }
+        until_opened(deadline, waiting, async || self.open().await).await
     }
 
     /// First contact; when this returns the pins are on the disk.
@@ -338,6 +325,28 @@ impl Context {
                 self.store.save(&meant.record, &lock)?;
                 Ok(pins)
             }
+        }
+    }
+}
+
+/// Opens a session, asked again until somebody answers or the deadline passes; silence is borne for twice as long each time.
+pub(super) async fn until_opened(
+    deadline: &Deadline,
+    mut waiting: impl FnMut(&OpenError),
+    mut open: impl AsyncFnMut() -> Result<(Session, Meant), OpenError>,
+) -> Result<(Session, Meant), OpenError> {
+    let mut patience = PATIENCE;
+    loop {
+        let attempt = timeout(patience, open()).await;
+        match attempt.unwrap_or(Err(OpenError::Silent(patience))) {
+            Err(error) if error.may_pass() && deadline.left().is_some() => {
+                if matches!(error, OpenError::Silent(_)) {
+                    patience *= 2;
+                }
+                waiting(&error);
+                sleep(ASK_AGAIN).await;
+            }
+            result => return result,
         }
     }
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use api::ListedMachine;
 use cluster::record::Standing;
 use model::NodeName;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::clock::{ASK_AGAIN, Deadline};
+use crate::clock::Deadline;
+use crate::context::open::until_opened;
 use crate::context::{Context, Meant, OpenError};
 use crate::machine::Session;
 use crate::store::{Known, OtherMachine, Pins, StoreError};
@@ -51,17 +52,9 @@ impl Context {
     pub(crate) async fn open_coordinator_until(
         &self,
         deadline: &Deadline,
-        mut waiting: impl FnMut(&OpenError),
+        waiting: impl FnMut(&OpenError),
     ) -> Result<(Session, Meant), OpenError> {
-        loop {
-            match self.open_coordinator().await {
-                Err(error) if error.may_pass() && deadline.left().is_some() => {
-                    waiting(&error);
-                    sleep(ASK_AGAIN).await;
-                }
-                result => return result,
-            }
-        }
+        until_opened(deadline, waiting, async || self.open_coordinator().await).await
     }
 
     /// The pins of a machine that joined, by the cluster's records; when this returns they are on the disk.

@@ -194,7 +194,7 @@ impl LocalServer {
 /// Has a connection end after [`UNACKNOWLEDGED`] (`TCP_USER_TIMEOUT`, tcp(7)).
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's, for a socket that is none of TCP.
 pub fn end_unacknowledged(stream: &TcpStream) -> std::io::Result<()> {
     let milliseconds = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
     Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, milliseconds)?)

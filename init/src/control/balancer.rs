@@ -71,7 +71,7 @@ impl Apiservers {
     /// Connects to the first in the balancer's order that accepts.
     ///
     /// # Errors
-    /// That of the last one.
+    /// The error of the last one that was tried.
     pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
         let order = self.balancer().order();
         let mut failed = io::Error::other("this machine knows no control plane of Kubernetes");

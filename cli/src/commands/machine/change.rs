@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use api::{ConditionName, ListedMachine, MachineChange, RoleDirection};
+use api::{ConditionName, ListedMachine, MachineChange, MachineStatus, RoleDirection};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cluster::record::{Generations, Standing};
@@ -249,11 +249,15 @@ async fn gives_up(
     let mut progress = Progress::start();
     let looked = deadline.until(async || {
         progress.show(&format!("wait for {} to end what it runs", machine.name));
-        let asked = async { its.open().await.ok()?.0.status().await.ok() };
-        let is_gone = asked.await.is_some_and(|status| !status.kubernetes.contains(&role));
+        let is_gone = status_of(its).await.is_some_and(|status| !status.kubernetes.contains(&role));
         Ok::<_, Failure>(is_gone.then_some(()))
     });
     looked.await?.ok_or_else(|| ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into())
+}
+
+/// Status of a machine; none while it is silent.
+async fn status_of(its: &Context) -> Option<MachineStatus> {
+    its.open().await.ok()?.0.status().await.ok()
 }
 
 fn any_role() -> impl TypedValueParser<Value = AnyRole> {
@@ -432,8 +436,8 @@ async fn lays_down(its: &Context, machine: &ListedMachine, deadline: &Deadline) 
     let mut progress = Progress::start();
     let looked = deadline.until(async || {
         progress.show(&format!("wait for {} to lay down its roles", machine.name));
-        let asked = async { its.open().await.ok()?.0.status().await.ok() };
-        let (role, kubernetes) = asked.await.map_or_else(Default::default, |status| (status.role, status.kubernetes));
+        let (role, kubernetes) =
+            status_of(its).await.map_or_else(Default::default, |status| (status.role, status.kubernetes));
         let is_node = role.unwrap_or(machine.role) == ClusterRole::Node;
         Ok::<_, Failure>((is_node && kubernetes.is_empty()).then_some(()))
     });
