@@ -213,8 +213,7 @@ fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
         ("kube.kubelet", "pods"),
         ("pods", "containerd"),
         ("kube.kubelet", "containerd"),
-        ("kube.scheduler", "kube.apiserver"),
-        ("kube.controller-manager", "kube.apiserver"),
+        ("kube.controllers", "kube.apiserver"),
         ("kube.apiserver", "etcd"),
     ] {
         ensure!(place(first).is_some() && place(first) < place(then), "{first} before {then}: {stopped:?}");

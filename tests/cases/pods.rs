@@ -200,8 +200,7 @@ const BOUNDS: &[[&str; 4]] = &[
     ["services/containerd", "0", "2147483648", "16384"],
     ["services/kube.apiserver", "0", "3221225472", "1024"],
     ["services/kube.kubelet", "0", "1073741824", "4096"],
-    ["services/kube.controller-manager", "0", "1073741824", "1024"],
-    ["services/kube.scheduler", "0", "1073741824", "1024"],
+    ["services/kube.controllers", "0", "1073741824", "1024"],
 ];
 /// Processes and threads that one pod may have; a few of them are runc's and the pod's first container's.
 const PIDS_OF_A_POD: u64 = 1024;
@@ -245,10 +244,10 @@ fn greedy(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Services but those two that end by themselves once the renewal of their lease takes 10 s (client-go, `leaderelection`): on a slow host
-/// it does beside a bomb.
+/// Services but the one that ends by itself once the renewal of a lease takes 10 s (client-go, `leaderelection`): on a slow host it does
+/// beside a bomb.
 fn without_leases(mut services: Vec<(String, u64, u64)>) -> Vec<(String, u64, u64)> {
-    services.retain(|(name, ..)| !["kube.scheduler", "kube.controller-manager"].contains(&name.as_str()));
+    services.retain(|(name, ..)| name != "kube.controllers");
     services
 }
 

@@ -31,7 +31,7 @@ struct Service {
 }
 
 impl Services {
-    /// Starts all that wait for no other to be ready. kubelet and controller-manager end when what they ask is not there,
+    /// Starts all that wait for no other to be ready. kubelet and the controllers end when what they ask is not there,
     /// and starting them in vain takes the processor from the rest: a floor that did would flatter Cairn.
     pub(crate) fn start(plan: &ServicePlan) -> Result<Self, Error> {
         // The tasks beside them are Cairn's own.

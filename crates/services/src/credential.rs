@@ -23,12 +23,10 @@ pub enum Credential {
     ApiserverKubeletClient,
     /// The controller-manager's towards the apiserver.
     ControllerManager,
-    /// The controller-manager's towards its probe.
-    ControllerManagerServer,
     /// The scheduler's towards the apiserver.
     Scheduler,
-    /// The scheduler's towards its probe.
-    SchedulerServer,
+    /// The controllers' towards their probe.
+    ControllersServer,
     /// The kubelet's towards the apiserver. PID 1 has one, too, with a key of its own: what a node may see of itself is all
     /// that it looks at.
     KubeletClient,
@@ -38,7 +36,7 @@ pub enum Credential {
 
 impl Credential {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdMachineClient,
@@ -46,9 +44,8 @@ impl Credential {
         Self::Apiserver,
         Self::ApiserverKubeletClient,
         Self::ControllerManager,
-        Self::ControllerManagerServer,
         Self::Scheduler,
-        Self::SchedulerServer,
+        Self::ControllersServer,
         Self::KubeletClient,
         Self::KubeletServer,
     ];
@@ -65,11 +62,8 @@ impl Credential {
             Self::Apiserver => CertificateProfile::Apiserver { vpn, service: kubernetes_service() },
             Self::ApiserverKubeletClient => CertificateProfile::ApiserverKubeletClient,
             Self::ControllerManager => CertificateProfile::ControllerManager,
-            Self::ControllerManagerServer => {
-                CertificateProfile::LoopbackServer { component: "kube-controller-manager" }
-            }
             Self::Scheduler => CertificateProfile::Scheduler,
-            Self::SchedulerServer => CertificateProfile::LoopbackServer { component: "kube-scheduler" },
+            Self::ControllersServer => CertificateProfile::LoopbackServer { component: "kube-controllers" },
             Self::KubeletClient => CertificateProfile::KubeletClient { node },
             Self::KubeletServer => CertificateProfile::KubeletServer { node, vpn },
         }
@@ -96,9 +90,8 @@ impl Credential {
             Self::Apiserver => "apiserver",
             Self::ApiserverKubeletClient => "apiserver-kubelet-client",
             Self::ControllerManager => "controller-manager",
-            Self::ControllerManagerServer => "controller-manager-server",
             Self::Scheduler => "scheduler",
-            Self::SchedulerServer => "scheduler-server",
+            Self::ControllersServer => "controllers-server",
             Self::KubeletClient => "kubelet-client",
             Self::KubeletServer => "kubelet-server",
         }

@@ -8,10 +8,8 @@ pub const CONTAINERD: &str = "containerd";
 pub const APISERVER: &str = "kube.apiserver";
 /// kubelet, by which the machine is a node of Kubernetes.
 pub const KUBELET: &str = "kube.kubelet";
-/// Controller manager of this machine.
-pub const CONTROLLER_MANAGER: &str = "kube.controller-manager";
-/// Scheduler of this machine.
-pub const SCHEDULER: &str = "kube.scheduler";
+/// Controller-manager and scheduler of this machine.
+pub const CONTROLLERS: &str = "kube.controllers";
 /// Task that makes etcd's users.
 pub const MAKES_USERS: &str = "etcd.users";
 /// Task that carries connections to an apiserver that answers.

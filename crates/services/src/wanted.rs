@@ -12,13 +12,12 @@ use crate::{containerd, etcd};
 type Program = (ServiceRole, &'static str, fn(&ServicePlan) -> Unit);
 
 /// Programs in the order in which they start.
-const PROGRAMS: [Program; 6] = [
+const PROGRAMS: [Program; 5] = [
     (ServiceRole::Coordinator, etcd::PROGRAM, etcd::unit),
     (ServiceRole::Worker, containerd::PROGRAM, containerd::unit),
     (ServiceRole::ControlPlane, control_plane::APISERVER, control_plane::apiserver),
     (ServiceRole::Worker, kubelet::PROGRAM, kubelet::unit),
-    (ServiceRole::ControlPlane, control_plane::CONTROLLER_MANAGER, control_plane::controller_manager),
-    (ServiceRole::ControlPlane, control_plane::SCHEDULER, control_plane::scheduler),
+    (ServiceRole::ControlPlane, control_plane::CONTROLLERS, control_plane::controllers),
 ];
 
 /// Units that the machine's roles want, and nothing else: programs, then tasks.

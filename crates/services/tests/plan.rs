@@ -172,7 +172,7 @@ proptest! {
             prop_assert!(!text.contains("0.0.0.0") && !text.contains("::"), "{}", spec.name);
             prop_assert!(!text.contains("http://"), "{}", spec.name);
         }
-        for servant in ["kube.apiserver", "kube.controller-manager", "kube.scheduler"] {
+        for servant in ["kube.apiserver", "kube.controllers"] {
             let Some((_, program)) = programs(&plan).into_iter().find(|(spec, _)| spec.name == *servant) else { continue };
             prop_assert!(program.argv.iter().any(|argument| argument.starts_with("--bind-address=")), "{servant}");
         }
@@ -282,9 +282,12 @@ fn each_part_of_a_program_is_in_its_fingerprint() {
 fn whoever_runs_a_control_plane_elects_its_leaders() {
     let restarted = EtcdPlan { begins: EtcdCluster::Existing, others: Vec::new(), users: EtcdUsers::Known };
     let services = programs(&ServicePlan { etcd: Some(restarted), ..plan() });
-    let elects = |program: &ServiceProgram| program.argv.iter().any(|argument| argument == "--leader-elect=true");
-    let electing = services.iter().filter(|(_, program)| elects(program)).map(|(spec, _)| spec.name.as_str());
-    assert_eq!(electing.collect::<Vec<_>>(), ["kube.controller-manager", "kube.scheduler"]);
+    let (_, program) = services.iter().find(|(spec, _)| spec.name == *"kube.controllers").unwrap();
+    let elects = |flags: &[String]| flags.iter().any(|flag| flag == "--leader-elect=true");
+    let [manager, scheduler] = program.argv.split(|flag| flag == "--").collect::<Vec<_>>()[..] else {
+        panic!("flags of two: {:?}", program.argv)
+    };
+    assert!(elects(manager) && elects(scheduler), "{:?}", program.argv);
 }
 
 /// Written out, each service by name: what it may take, and whether what it executes may have more privileges.
@@ -303,8 +306,7 @@ fn each_service_has_bounds_of_its_own() {
         ("containerd", 2 * GIB, 16_384, true),
         ("kube.apiserver", 3 * GIB, 1024, false),
         ("kube.kubelet", GIB, 4096, true),
-        ("kube.controller-manager", GIB, 1024, false),
-        ("kube.scheduler", GIB, 1024, false),
+        ("kube.controllers", GIB, 1024, false),
     ];
     assert_eq!(seen, expected.map(|(name, memory, pids, grows)| (name.to_owned(), memory, pids, grows)));
 }
@@ -319,11 +321,10 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         let plan = ServicePlan { assignment: assigned(role, kubernetes), etcd, ..plan() };
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
-    let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
+    let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers \
                kube.balancer images kube.bootstrap kube.upkeep kube.observer pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane =
-        "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap kube.upkeep";
+    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
     assert_eq!(runs(Node, &[Worker]), worker);

@@ -138,7 +138,7 @@ const CONTROLLERS: Value = Value::Words("+cpu +memory +pids +cpuset +io +hugetlb
 
 /// PID 1 in a leaf of its own, services below a node of their own: the rule "no processes in inner nodes". The machine can
 /// have `most` processes and threads.
-fn cgroups(most: u64) -> [Row; 12] {
+fn cgroups(most: u64) -> [Row; 15] {
     let of_services = Value::Words("+cpu +memory +pids +io");
     let of_pods = Value::Number(reserve::pids_of_pods(most));
     let of_shims = Value::Number(reserve::PIDS_OF_SHIMS.into());
@@ -155,6 +155,9 @@ fn cgroups(most: u64) -> [Row; 12] {
         file(services::POD_CGROUP, "cgroup.subtree_control", CONTROLLERS, "what kubelet bounds pods by"),
         group(services::SHIM_CGROUP, "containerd puts the pods' shims into it"),
         file("/init", "memory.min", Value::Number(reserve::MEMORY_OF_PID_1), "PID 1 is not what is reclaimed from"),
+        file("/init", "cpu.weight", Value::Number(10_000), "and runs when it has something to do"),
+        file("/services", "cpu.weight", Value::Number(1000), "whatever pods compute, what carries them runs first"),
+        file(services::SHIM_CGROUP, "cpu.weight", Value::Number(1000), "as above: what starts containers is in it"),
         file("/services", "memory.low", Value::Number(reserve::MEMORY), "pods do not push out what carries them"),
         file(services::POD_CGROUP, "pids.max", of_pods, "pods cannot take the machine's last process"),
         file(services::SHIM_CGROUP, "pids.max", of_shims, "nor can what carries them"),

@@ -1,4 +1,4 @@
-//! apiserver, controller-manager, scheduler. The first on the VPN address, the others on loopback; all by TLS 1.3.
+//! apiserver, and both controllers in one process: the first on the VPN address, they on loopback; by TLS 1.3.
 //! Flags: v1.36 (cmd/kube-*/app/options, staging apiserver, controller-manager, cloud-provider).
 
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT, SERVICE_PREFIX};
@@ -18,13 +18,11 @@ const CONTROLLER_MANAGER_CONFIG: &str = "/run/cairn/kube/controller-manager.kube
 const SCHEDULER_CONFIG: &str = "/run/cairn/kube/scheduler.kubeconfig";
 /// The name tokens of service accounts are issued under; resolves in pods only.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-const CONTROLLER_MANAGER_PORT: u16 = 10257;
-const SCHEDULER_PORT: u16 = 10259;
+const CONTROLLERS_PORT: u16 = 10257;
 
 /// Names of the programs.
 pub(crate) const APISERVER: &str = "kube-apiserver";
-pub(crate) const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-pub(crate) const SCHEDULER: &str = "kube-scheduler";
+pub(crate) const CONTROLLERS: &str = "kube-controllers";
 
 pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     let vpn = plan.vpn();
@@ -100,9 +98,12 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     Unit::program(names::APISERVER, needs, program)
 }
 
-pub(crate) fn controller_manager(plan: &ServicePlan) -> Unit {
+/// Flags of the controller-manager, and behind `--` those of the scheduler (components/kube/controllers.go).
+pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
+    let (manager, scheduler, server) =
+        (Credential::ControllerManager, Credential::Scheduler, Credential::ControllersServer);
     let argv = vec![
-        plan.program(CONTROLLER_MANAGER),
+        plan.program(CONTROLLERS),
         format!("--kubeconfig={CONTROLLER_MANAGER_CONFIG}"),
         "--use-service-account-credentials=true".to_owned(),
         format!("--root-ca-file={}", authority_path(AuthorityKind::Kubernetes)),
@@ -111,36 +112,33 @@ pub(crate) fn controller_manager(plan: &ServicePlan) -> Unit {
         "--allocate-node-cidrs=false".to_owned(),
         // Its default lies on the read-only root.
         "--flex-volume-plugin-dir=/data/kubelet/volume-plugins".to_owned(),
+        // On loopback, with a certificate of ours (else it makes an RSA key at each start), and without a kubeconfig for callers, so
+        // that nothing but `/healthz` answers.
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={CONTROLLERS_PORT}"),
+        format!("--tls-cert-file={}", server.certificate_path()),
+        format!("--tls-private-key-file={}", server.key_path()),
+        "--tls-min-version=VersionTLS13".to_owned(),
+        // Also where one coordinator is the only one, which others may join: what it decides is read when it starts.
+        "--leader-elect=true".to_owned(),
+        // Who stops lets go of its lease, as the scheduler does: others need not wait until it ends.
+        "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true".to_owned(),
+        "--profiling=false".to_owned(),
+        "--".to_owned(),
+        format!("--kubeconfig={SCHEDULER_CONFIG}"),
+        // Its health is the process's, and its metrics are with the controller-manager's.
+        "--secure-port=0".to_owned(),
+        "--leader-elect=true".to_owned(),
+        "--profiling=false".to_owned(),
     ];
-    let (client, server) = (Credential::ControllerManager, Credential::ControllerManagerServer);
-    let program = controller(argv, CONTROLLER_MANAGER_CONFIG, (client, server), CONTROLLER_MANAGER_PORT);
-    // It exits when it asks before the roles are there.
-    Unit::program(names::CONTROLLER_MANAGER, vec![Need::ready(names::APISERVER)], program)
-}
-
-pub(crate) fn scheduler(plan: &ServicePlan) -> Unit {
-    let argv = vec![plan.program(SCHEDULER), format!("--kubeconfig={SCHEDULER_CONFIG}")];
-    let (client, server) = (Credential::Scheduler, Credential::SchedulerServer);
-    let program = controller(argv, SCHEDULER_CONFIG, (client, server), SCHEDULER_PORT);
-    // It has nothing to do before, and takes the processor from the apiserver's start.
-    Unit::program(names::SCHEDULER, vec![Need::ready(names::APISERVER)], program)
-}
-
-/// Program of one of the two controllers: it begins with `argv`, and finds the API by the kubeconfig at `config`.
-fn controller(
-    mut argv: Vec<String>,
-    config: &'static str,
-    (client, server): (Credential, Credential),
-    port: u16,
-) -> ServiceProgram {
-    argv.extend(serving(server, port));
-    ServiceProgram {
+    let config = |path, client| ServiceFile { path, contents: kubeconfig::of_service(client, LOCAL_API) };
+    let program = ServiceProgram {
         argv,
         environment: Vec::new(),
-        files: vec![ServiceFile { path: config, contents: kubeconfig::of_service(client, LOCAL_API) }],
-        credentials: vec![client, server],
+        files: vec![config(CONTROLLER_MANAGER_CONFIG, manager), config(SCHEDULER_CONFIG, scheduler)],
+        credentials: vec![manager, server, scheduler],
         probe: ReadinessProbe::HttpsGet {
-            address: loopback(port),
+            address: loopback(CONTROLLERS_PORT),
             path: "/healthz",
             authority: AuthorityKind::Kubernetes,
             client: None,
@@ -149,22 +147,9 @@ fn controller(
         privileges: ServicePrivileges::Fixed,
         record: None,
         data: None,
-    }
-}
-
-/// How the two controllers serve: on loopback, with certificates of ours (else each makes an RSA key at each start),
-/// and without a kubeconfig for callers, so that nothing but `/healthz` answers.
-fn serving(server: Credential, port: u16) -> [String; 7] {
-    [
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={port}"),
-        format!("--tls-cert-file={}", server.certificate_path()),
-        format!("--tls-private-key-file={}", server.key_path()),
-        "--tls-min-version=VersionTLS13".to_owned(),
-        // Also where one coordinator is the only one, which others may join: what it decides is read when it starts.
-        "--leader-elect=true".to_owned(),
-        "--profiling=false".to_owned(),
-    ]
+    };
+    // Both exit when they ask before the roles are there, and have nothing to do before.
+    Unit::program(names::CONTROLLERS, vec![Need::ready(names::APISERVER)], program)
 }
 
 /// PodSecurity *baseline* everywhere. No namespace is exempt here, `kube-system` neither: one that needs more says so
