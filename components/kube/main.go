@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/transport"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics
@@ -24,7 +26,12 @@ var components = map[string]func() *cobra.Command{
 	"kubelet":          func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }
 
+// How soon a client sees that the certificate in its file is another; upstream's 5 minutes are longer than a certificate
+// of a debug image lasts. It is a comparison of two small files in memory.
+const clientCertificateLook = 5 * time.Second
+
 func main() {
+	transport.CertCallbackRefreshDuration = clientCertificateLook
 	name := filepath.Base(os.Args[0])
 	component, known := components[name]
 	if !known {

@@ -23,7 +23,8 @@ use supervise::Spec;
 use sys::process::Privileges;
 
 pub(crate) use self::balancer::Apiservers;
-pub(crate) use self::clients::{Clients, SignedKeys, WorkerKeys};
+pub(crate) use self::certificates::LOOK;
+pub(crate) use self::clients::{Clients, SignedKeys};
 pub(crate) use self::conditions::report;
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::records::{Records, RevocationError};
@@ -76,7 +77,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) apiservers: &'a Apiservers,
 }
 
-/// Name of the task that looks at how long certificates last.
+/// Name of the task that looks at how old certificates are.
 const CERTIFICATES: &str = "certificates";
 /// Folder of the keys that services read.
 const CREDENTIALS: &str = "/run/cairn/pki";
@@ -138,8 +139,8 @@ pub(crate) async fn units(mut ground: Ground<'_>, clients: &mut Clients) -> Resu
         services::Run::Program(program) => of_program(spec, program, clients),
         services::Run::Task(task) => Unit { spec, run: of_task(task, &ground, clients), probe: None, files: None },
     };
-    let (board_of_watch, made) = ((*board).clone(), clock::unix());
-    let watch = Run::steady(move || certificates::watch(board_of_watch.clone(), made));
+    let (board_of_watch, made) = ((*board).clone(), clients.made());
+    let watch = Run::steady(move || certificates::watch(board_of_watch.clone(), made.clone()));
     let watch = Unit::task(CERTIFICATES, Ends::Never, watch);
     Ok(wanted.into_iter().map(unit).chain([watch]).collect())
 }

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use unlock::renewal::Giver;
 
+use crate::control::LOOK;
 use crate::enrolment;
 use crate::network::mesh::{endpoints, kept};
 use crate::records::{self, Records};
@@ -140,6 +141,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
     missing.mark_changed();
     held.mark_changed();
     let mut own = Own::of(&performer);
+    let mut looks = tokio::time::interval(LOOK);
     loop {
         for effect in out.drain(..) {
             perform(effect, &performer, &dialler, &mut attended, &mut underway)?;
@@ -160,6 +162,10 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             },
             () = performer.context().reach.recovers.notified() => Event::Recover,
             () = performer.context().reach.erases.notified() => Event::Erase,
+            _ = looks.tick() => match performer.renews() {
+                true => Event::Renew,
+                false => continue,
+            },
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
         performer.view(|view| life.handle(event, view, clock::now(), &mut out));

@@ -43,7 +43,7 @@ use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::recovery::RecoveryPubKey;
 use model::MachineId;
-use pki::{Authority, CertificateProfile, TlsIdentity, UnixTime};
+use pki::{Authority, CertificateProfile, CertifiedKey, ClientIdentity, IssueError, TlsIdentity, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use unlock::renewal::Giver;
@@ -81,7 +81,7 @@ const LEADERLESS: Duration = Duration::from_secs(10);
 pub(crate) enum Error {
     /// No certificate for its user.
     #[error("issue a certificate for etcd's user")]
-    Issue(#[from] pki::IssueError),
+    Issue(#[from] IssueError),
     /// TLS could not be configured.
     #[error("configure a client of etcd")]
     Tls(#[from] pki::TlsError),
@@ -93,6 +93,8 @@ pub(crate) struct Records {
     link: Link,
     /// Other coordinators' etcd is asked with it, too.
     client: tls::Client,
+    /// Identity that this machine's etcd and others' are shown.
+    identity: ClientIdentity,
     seen: Arc<watch::Sender<Seen>>,
     /// Held by one request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<Turn>>,
@@ -224,23 +226,32 @@ pub(crate) async fn put_etcd_aside() -> io::Result<()> {
     users::put_aside().await
 }
 
+/// Key and certificate of the machine as a client of etcd.
+fn issue(authorities: &Authorities, first: &First) -> Result<CertifiedKey, IssueError> {
+    let profile = CertificateProfile::EtcdMachineClient { machine: first.machine() };
+    authorities.etcd.issue_with_key(&profile, UnixTime::since_unix_epoch(clock::unix()))
+}
+
+fn shown(issued: &CertifiedKey) -> TlsIdentity<'_> {
+    TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key }
+}
+
 impl Records {
     /// Over this machine's own etcd, which asks who calls; `first` is what it writes if nobody has.
     ///
     /// # Errors
     /// [`Error`] names the step.
     pub(crate) fn of(authorities: &Arc<Authorities>, first: First, directories: Directories) -> Result<Self, Error> {
-        let now = UnixTime::since_unix_epoch(clock::unix());
-        let machine = first.machine();
-        let issued = authorities.etcd.issue_with_key(&CertificateProfile::EtcdMachineClient { machine }, now)?;
-        let identity = TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key };
+        let issued = issue(authorities, &first)?;
+        let identity = ClientIdentity::new(shown(&issued))?;
         let authority = authorities.etcd.certificate().clone();
-        let config = pki::server_auth::under_authority(authority, Some(identity), Arc::new(tls::Clock))?;
+        let config = pki::server_auth::under_authority(authority, Some(&identity), Arc::new(tls::Clock))?;
         let client = tls::Client { config, standstills: first.standstills().clone() };
         let etcd = SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT);
         Ok(Self {
             link: Link::to(etcd, client.within_the_machine()),
             client,
+            identity,
             seen: Arc::new(watch::Sender::new(Seen::unread())),
             turn: Arc::default(),
             look: Arc::default(),
@@ -248,6 +259,14 @@ impl Records {
             authorities: authorities.clone(),
             directories,
         })
+    }
+
+    /// Has connections that are made from now on show a new certificate.
+    ///
+    /// # Errors
+    /// [`Error`]; they show the one before.
+    pub(crate) fn renew(&self) -> Result<(), Error> {
+        Ok(self.identity.replace(shown(&issue(&self.authorities, &self.first)?))?)
     }
 
     /// Makes etcd's users and has it ask who calls, once and for good.

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::{
     Case, Context, FleetKind, LAID_DOWN, Owner, PacketKind, Prerequisite, Records, Starts, Status, has_peers,
@@ -433,8 +434,13 @@ impl Cluster {
 
     /// The machines of a fleet that its owner has saved, on a network of their own.
     pub(crate) fn copy_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Self> {
+        Self::copy_later(t, fleet, Duration::ZERO)
+    }
+
+    /// The same once it lay for so long.
+    pub(crate) fn copy_later(t: &Context, fleet: FleetKind, lay: Duration) -> anyhow::Result<Self> {
         let fleet = t.fleet(fleet);
-        let cluster = Self::owned_by(owner_of(&fleet, t.dir())?, t);
+        let cluster = Self::owned_by(owner_of(&fleet, t.dir())?.later(lay), t);
         cluster.run(&["cluster", "create", NAME, "--from", text(&fleet)?, "--timeout", &patience(t, 30)])?;
         Ok(cluster)
     }
@@ -458,7 +464,7 @@ impl Cluster {
         self.owner.run(line).with_context(|| format!("cairnctl {}", line.join(" ")))
     }
 
-    fn ask(&self, line: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn ask(&self, line: &[&str]) -> anyhow::Result<Value> {
         serde_json::from_str(&self.run(&[line, &["-o", "json"]].concat())?).context("read what cairnctl says")
     }
 

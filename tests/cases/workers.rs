@@ -2,6 +2,7 @@
 //! asked of them is asked of copies.
 
 use std::fs;
+use std::time::Duration;
 
 use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod};
 use anyhow::{Context as _, ensure};
@@ -19,7 +20,13 @@ pub(crate) const CASES: &[Case] = &[Case {
 pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
+    Case {
+        needs: &[Prerequisite::Swtpm, Prerequisite::Faketime],
+        ..case("workers saved for two days get new certificates", &["Q9", "W3", "S13"], days_later)
+    },
 ];
+
+const DAYS: Duration = Duration::from_secs(2 * 86_400);
 
 const WORKERS: FleetKind = FleetKind::Workers;
 
@@ -75,10 +82,49 @@ fn off_and_on(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Every certificate of a service has ended meanwhile. A kubelet shows its own to the apiserver for the lease of its node, and both show
+/// theirs for a log.
+fn days_later(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_later(t, WORKERS, DAYS)?;
+    let before = cluster.programs(&["m1", "m2"])?;
+    let asked = cluster.renewed("m2")?;
+    for node in ["m1", "m2"] {
+        cluster.comes_to(&[node, "Ready"], t.within(20), |cluster| {
+            let is_new = cluster.renewed(node)? > asked;
+            cluster.kubectl(&["logs", &format!("web-{node}"), "--tail=1"])?;
+            let shown = cluster.kubectl(&["get", "node", node, "--no-headers"])?;
+            Ok(shown.split_whitespace().take(if is_new { 2 } else { 0 }).map(str::to_owned).collect())
+        })?;
+    }
+    let now = cluster.programs(&["m1", "m2"])?;
+    ensure!(now == before, "some were started anew: {before:#?}, {now:#?}");
+    Ok(())
+}
+
 /// Waits until the node is Ready and shows these roles.
 fn shows(t: &Context, cluster: &Cluster, node: &str, roles: &str) -> anyhow::Result<()> {
     cluster.comes_to(&["Ready", roles], t.within(20), |cluster| {
         let shown = cluster.kubectl(&["get", "node", node, "--no-headers"])?;
         Ok(shown.split_whitespace().skip(1).take(2).map(str::to_owned).collect())
     })
+}
+
+impl Cluster {
+    /// Name and process of each program that these machines run.
+    fn programs(&self, machines: &[&str]) -> anyhow::Result<Vec<String>> {
+        let mut programs = Vec::new();
+        for machine in machines {
+            let answer = self.ask(&["-m", machine, "machine", "services"])?;
+            let services = answer.as_array().context("a list of services")?.iter();
+            let running = services.filter(|service| service["pid"].is_u64());
+            programs.extend(running.map(|service| format!("{machine} {} {}", service["name"], service["pid"])));
+        }
+        Ok(programs)
+    }
+
+    /// When a kubelet has renewed the lease of its node, in RFC 3339.
+    fn renewed(&self, node: &str) -> anyhow::Result<String> {
+        let path = "--output=jsonpath={.spec.renewTime}";
+        self.kubectl(&["get", "lease", node, "--namespace", "kube-node-lease", path])
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use model::Secret;
 use pki::PrivateKey;
 use qemu::console::{Mark, Silent};
-use qemu::{Deadline, Vm};
+use qemu::{Deadline, Vm, host};
 use serde_json::Value;
 
 use crate::public_api;
@@ -24,6 +25,8 @@ const UNREACHABLE: i32 = 3;
 pub struct Owner {
     cairnctl: PathBuf,
     home: PathBuf,
+    /// This much more than the host's time of day is what its programs, and machines that they start, see.
+    ahead: Duration,
 }
 
 /// A command that did not end with success.
@@ -44,7 +47,13 @@ impl Owner {
         let cairnctl = PathBuf::from(std::env::var_os(VARIABLE).with_context(unset)?);
         ensure!(cairnctl.is_file(), "{VARIABLE} names no file: `{}`", cairnctl.display());
         std::fs::create_dir_all(&home).context("make the owner's directory")?;
-        Ok(Self { cairnctl, home })
+        Ok(Self { cairnctl, home, ahead: Duration::ZERO })
+    }
+
+    /// The same owner this much later.
+    #[must_use]
+    pub fn later(self, by: Duration) -> Self {
+        Self { ahead: by, ..self }
     }
 
     /// Where its keys and pins lie.
@@ -246,6 +255,9 @@ impl Owner {
 
     fn told_by(&self, mut command: Command, arguments: &[&str]) -> Result<(String, String), CommandRefusal> {
         command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
+        if !self.ahead.is_zero() {
+            host::see_ahead(&mut command, self.ahead);
+        }
         let refused = |code, text| CommandRefusal { command: arguments.join(" "), code, text };
         let output = command.output().map_err(|error| refused(-1, error.to_string()))?;
         let [answer, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());

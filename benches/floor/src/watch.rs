@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use benches::BootMilestone;
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
-use pki::{AuthorityKind, CertificateDer, PrivateKey, TlsIdentity};
+use pki::{AuthorityKind, CertificateDer, ClientIdentity, PrivateKey, TlsIdentity};
 use probe::http::{LocalServer, Session, Tls};
 use probe::{PAUSE, Probe};
 use rustls::pki_types::pem::PemObject;
@@ -79,9 +79,10 @@ fn session(address: SocketAddr, authority: AuthorityKind, client: Credential) ->
     let authority = certificate(&services::authority_path(authority)).map_err(failed)?;
     let chain = vec![certificate(&client.certificate_path()).map_err(failed)?];
     let key = key(&client.key_path()).map_err(failed)?;
-    let identity = TlsIdentity { chain, key: &key };
-    let config = pki::server_auth::under_authority(authority, Some(identity), Arc::new(DefaultTimeProvider));
-    let config = config.map_err(|error| failed(io::Error::other(error)))?;
+    let of_tls = |error| failed(io::Error::other(error));
+    let identity = ClientIdentity::new(TlsIdentity { chain, key: &key }).map_err(of_tls)?;
+    let config = pki::server_auth::under_authority(authority, Some(&identity), Arc::new(DefaultTimeProvider));
+    let config = config.map_err(of_tls)?;
     let tls = Tls { name: ServerName::from(address.ip()), config: Arc::new(config) };
     Ok(Session::with(LocalServer { address, tls: Some(tls) }))
 }

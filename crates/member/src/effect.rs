@@ -120,11 +120,12 @@ pub enum Effect {
     /// Run what a coordinator runs, with an etcd started like this; or none of it. What is asked of an etcd then ends without a word:
     /// see [`EffectKind::asks_etcd`]. A recovery is noted as begun before its etcd starts.
     Units(Option<EtcdStart>),
-    /// Run what the roles of Kubernetes want that are assigned, and nothing else of it.
+    /// Run what the roles of Kubernetes want that are assigned, and nothing else of it; renew all certificates of services that are due.
     Kubernetes {
         /// Assignment with those roles; a control plane among them only where a coordinator's units run.
         assignment: Assignment,
-        /// Coordinator that signs a worker's certificates, where they are not there yet; none where the machine does it itself.
+        /// Coordinator that signs a worker's certificates, where they are not there or are due to be renewed; none where the machine
+        /// does it itself.
         signer: Option<VpnPlace>,
     },
     /// Show the machine so.
@@ -365,6 +366,8 @@ pub enum Event {
     Recover,
     /// An owner says at the machine itself that what is left of a coordinator is to be erased.
     Erase,
+    /// Certificates of the machine's services are to be renewed; told again until that is done.
+    Renew,
     /// End of an effect.
     Done(EffectKind, Result<EffectOutcome, String>),
     /// A deadline may have come.

@@ -25,6 +25,8 @@ pub(crate) enum Beside {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kubernetes {
     runs: Option<Assignment>,
+    /// Whether certificates are to be renewed.
+    renews: bool,
     /// Tries of having it run.
     tries: usize,
     again: Option<Instant>,
@@ -33,7 +35,12 @@ pub(crate) struct Kubernetes {
 impl Kubernetes {
     /// Begins with what runs already, behind a panic of the life.
     pub(crate) const fn new(runs: Option<Assignment>) -> Self {
-        Self { runs, tries: 0, again: None }
+        Self { runs, renews: false, tries: 0, again: None }
+    }
+
+    /// Has the certificates of what runs be renewed.
+    pub(crate) const fn renew(&mut self) {
+        self.renews = true;
     }
 
     /// Effect that is due, as long as none is under way.
@@ -59,13 +66,13 @@ impl Kubernetes {
         };
         let asks = beside == Beside::Nothing && !assignment.kubernetes().is_empty();
         let signer = if asks { Some(*signers.get(self.tries % signers.len().max(1))?) } else { None };
-        (!is_same).then_some(Effect::Kubernetes { assignment, signer })
+        (!is_same || self.renews).then_some(Effect::Kubernetes { assignment, signer })
     }
 
     /// Takes the end of the effect that was under way.
     pub(crate) fn done(&mut self, assignment: &Assignment, is_done: bool, now: Instant) {
         if is_done {
-            (self.runs, self.again) = (Some(assignment.clone()), None);
+            (self.runs, self.renews, self.again) = (Some(assignment.clone()), false, None);
         } else {
             (self.tries, self.again) = (self.tries.wrapping_add(1), Some(now + AGAIN));
         }
@@ -129,5 +136,34 @@ mod tests {
         }
         part.done(&worker.assignment, true, now);
         assert_eq!((part.due(), part.next(&worker, (Beside::Nothing, &signers), now)), (None, None));
+    }
+
+    /// Proves: Q9
+    #[test]
+    fn certificates_are_renewed_until_that_succeeds() {
+        let (mut part, mut now) = (Kubernetes::new(None), testkit::origin());
+        let worker = works(desired(1, ClusterRole::Node, &[2, 3]));
+        let signers = signers();
+        part.done(&worker.assignment, true, now);
+        assert_eq!(part.next(&worker, (Beside::Nothing, &signers), now), None);
+        part.renew();
+        assert_eq!(part.next(&worker, (Beside::Nothing, &[]), now), None, "nobody is known");
+        for signer in [signers[0], signers[1]] {
+            let asked = Effect::Kubernetes { assignment: worker.assignment.clone(), signer: Some(signer) };
+            assert_eq!(part.next(&worker, (Beside::Nothing, &signers), now), Some(asked));
+            part.done(&worker.assignment, false, now);
+            part.renew();
+            assert_eq!(part.next(&worker, (Beside::Nothing, &signers), now), None, "not at once");
+            now += AGAIN + Duration::from_millis(1);
+        }
+        part.done(&worker.assignment, true, now);
+        assert_eq!(part.next(&worker, (Beside::Nothing, &signers), now), None);
+        // A coordinator without a role in Kubernetes has certificates of etcd.
+        let coordinator = desired(1, ClusterRole::Coordinator, &[2, 3]);
+        let mut part = Kubernetes::new(None);
+        part.renew();
+        assert_eq!(part.next(&coordinator, (Beside::Soon, &signers), now), None);
+        let itself = Effect::Kubernetes { assignment: coordinator.assignment.clone(), signer: None };
+        assert_eq!(part.next(&coordinator, (Beside::Coordinator, &signers), now), Some(itself));
     }
 }

@@ -146,6 +146,7 @@ impl Life {
                     self.keeping.desired(Some(desired));
                 }
             }
+            Event::Renew => self.kubernetes.renew(),
             Event::Done(kind, outcome) => self.done(kind, outcome, now, out),
             Event::Tick => {}
         }

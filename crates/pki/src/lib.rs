@@ -34,5 +34,5 @@ pub use profile::{
 };
 pub use request::{BadRequest, accept_request, make_request};
 pub use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};
-pub use tls::{TlsError, TlsIdentity};
+pub use tls::{ClientIdentity, TlsError, TlsIdentity};
 pub use verify::{CertificatePurpose, VerifyError, public_key_of, verify};

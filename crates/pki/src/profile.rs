@@ -80,7 +80,7 @@ pub enum CertificateProfile<'a> {
     KubeBootstrap,
     /// The owner, by `kubectl`.
     KubeOwner,
-    /// A component that serves its probe on loopback only: controller-manager, scheduler.
+    /// A component that serves its probe on loopback only: the controllers.
     LoopbackServer { component: &'a str },
 }
 
@@ -162,13 +162,11 @@ pub struct CertificateRow {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-
 /// A machine's own certificate is in its seal. Nothing renews it yet, and an expired one would lock the owner out of
 /// a healthy machine, so it ends with its authority; membership, not expiry, is what a machine loses.
 const MACHINE: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
-/// Certificates of services are made anew at each boot and live in memory: longer than any uptime between updates.
-pub const SERVICE_LASTS: Duration = YEAR;
+/// Certificates of services are renewed at half of this by a machine that runs. Who is no member any more keeps one for no longer.
+pub const SERVICE_LASTS: Duration = Duration::from_secs(24 * 3600);
 /// Long enough for a working day, short enough that nobody has to revoke it.
 const OWNER: Duration = Duration::from_secs(24 * 3600);
 

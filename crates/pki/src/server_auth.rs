@@ -16,7 +16,7 @@ use rustls::{CertificateError, ClientConfig, Error};
 
 use crate::key::{PublicKey, SpkiPin};
 use crate::profile::{cluster_tls_name, machine_tls_name, role_uri};
-use crate::tls::{self, TlsError, TlsIdentity, signatures_of_tls13};
+use crate::tls::{self, ClientIdentity, TlsError, TlsIdentity, signatures_of_tls13};
 use crate::verify::{CertificatePurpose, VerifyError, not_before, public_key_of, uris, verify};
 
 /// TLS to a machine: the server shows a leaf for exactly the name dialled and made of its key, and, behind it, the
@@ -29,19 +29,20 @@ pub fn pinned(
     identity: Option<TlsIdentity<'_>>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    tls::client(identity, Arc::new(Believed::Machine(authority)), time)
+    tls::client(identity.map(ClientIdentity::new).transpose()?, Arc::new(Believed::Machine(authority)), time)
 }
 
-/// TLS to a service of this machine: the server shows a leaf of `authority` for exactly the address dialled.
+/// TLS to a service of this machine: the server shows a leaf of `authority` for exactly the address dialled. Certificates of services
+/// are renewed, so `identity` can be replaced.
 ///
 /// # Errors
 /// [`TlsError`].
 pub fn under_authority(
     authority: CertificateDer<'static>,
-    identity: Option<TlsIdentity<'_>>,
+    identity: Option<&ClientIdentity>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    tls::client(identity, Arc::new(Believed::Service(authority)), time)
+    tls::client(identity.cloned(), Arc::new(Believed::Service(authority)), time)
 }
 
 /// TLS to any coordinator of `cluster`, dialled by [`cluster_tls_name`]: the server shows the certificate of one, made of
@@ -56,7 +57,7 @@ pub fn any_coordinator(
     identity: TlsIdentity<'_>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    tls::client(Some(identity), Arc::new(Believed::Coordinator(cluster, authority)), time)
+    tls::client(Some(ClientIdentity::new(identity)?), Arc::new(Believed::Coordinator(cluster, authority)), time)
 }
 
 /// TLS to one machine of `cluster`, dialled by its [`machine_tls_name`]: the server shows that machine's certificate, made of its
@@ -71,7 +72,7 @@ pub fn one_member(
     identity: TlsIdentity<'_>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    tls::client(Some(identity), Arc::new(Believed::Member(cluster, authority)), time)
+    tls::client(Some(ClientIdentity::new(identity)?), Arc::new(Believed::Member(cluster, authority)), time)
 }
 
 /// Checks that `leaf` was issued to `key` as a machine of `cluster` by the authority of that certificate, whose key is

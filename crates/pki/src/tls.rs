@@ -3,16 +3,16 @@
 //! Resumption would skip the verifier on the second connection, so both sides have it off. Time is asked from the
 //! caller's provider; the process-wide default provider of rustls is never used.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme, version};
 
@@ -25,6 +25,40 @@ pub struct TlsIdentity<'a> {
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's private key.
     pub key: &'a PrivateKey,
+}
+
+/// Identity of a client that can be replaced while configurations have it: each handshake shows the one of then. Clones share it.
+#[derive(Debug, Clone)]
+pub struct ClientIdentity(Arc<RwLock<Arc<CertifiedKey>>>);
+
+impl ClientIdentity {
+    /// Identity that is `first` to begin with.
+    ///
+    /// # Errors
+    /// [`TlsError`] where the key is not the leaf's.
+    pub fn new(first: TlsIdentity<'_>) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(RwLock::new(certified(first)?))))
+    }
+
+    /// Shows `next` from now on.
+    ///
+    /// # Errors
+    /// [`TlsError`] where the key is not the leaf's; the one before is shown still.
+    pub fn replace(&self, next: TlsIdentity<'_>) -> Result<(), TlsError> {
+        let next = certified(next)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+}
+
+impl ResolvesClientCert for ClientIdentity {
+    fn resolve(&self, _authorities: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 /// Why a configuration cannot be made.
@@ -92,7 +126,7 @@ pub(crate) fn server(
 }
 
 pub(crate) fn client(
-    identity: Option<TlsIdentity<'_>>,
+    identity: Option<ClientIdentity>,
     verifier: Arc<dyn ServerCertVerifier>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
@@ -101,7 +135,7 @@ pub(crate) fn client(
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut config = match identity {
-        Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified(identity)?))),
+        Some(identity) => builder.with_client_cert_resolver(Arc::new(identity)),
         None => builder.with_no_client_auth(),
     };
     config.resumption = Resumption::disabled();

@@ -14,8 +14,8 @@ use pki::client_auth::{
 use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
 use pki::{
-    Authority, AuthorityKind, CertificateDer, CertificateProfile, PrivateKey, TlsIdentity, UnixTime, VerifyError,
-    cluster_tls_name, machine_tls_name,
+    Authority, AuthorityKind, CertificateDer, CertificateProfile, ClientIdentity, PrivateKey, TlsIdentity, UnixTime,
+    VerifyError, cluster_tls_name, machine_tls_name,
 };
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -456,7 +456,7 @@ fn a_service_is_believed_under_its_own_authority_only() {
     let [etcd, kubernetes] =
         [AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(|kind| Authority::create(kind, now).unwrap());
     let issued =
-        kubernetes.issue_with_key(&CertificateProfile::LoopbackServer { component: "kube-scheduler" }, now).unwrap();
+        kubernetes.issue_with_key(&CertificateProfile::LoopbackServer { component: "kube-controllers" }, now).unwrap();
     let server = || always(vec![issued.certificate.clone()], &issued.key);
     let client = |authority: &Authority| under_authority(authority.certificate().clone(), None, clock(NOW)).unwrap();
     assert!(handshake(client(&kubernetes), server(), "127.0.0.1").is_ok());
@@ -464,6 +464,24 @@ fn a_service_is_believed_under_its_own_authority_only() {
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)));
     let refused = handshake(client(&kubernetes), server(), "127.0.0.2").err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::NotValidForName)));
+}
+
+/// Proves: Q9
+#[test]
+fn a_client_shows_the_identity_that_was_put_in_last() {
+    let now = Fixed(NOW).current_time().unwrap();
+    let kubernetes = Authority::create(AuthorityKind::Kubernetes, now).unwrap();
+    let issued = |profile| kubernetes.issue_with_key(&profile, now).unwrap();
+    let identity = |issued: &pki::CertifiedKey| vec![issued.certificate.clone()];
+    let (first, next) = (issued(CertificateProfile::Scheduler), issued(CertificateProfile::ControllerManager));
+    let client = ClientIdentity::new(TlsIdentity { chain: identity(&first), key: &first.key }).unwrap();
+    let config = under_authority(kubernetes.certificate().clone(), Some(&client), clock(NOW)).unwrap();
+    let shown = || config.client_auth_cert_resolver.resolve(&[], &[]).unwrap().cert.clone();
+    assert_eq!(shown(), identity(&first));
+    assert!(client.replace(TlsIdentity { chain: identity(&next), key: &first.key }).is_err(), "another's key");
+    assert_eq!(shown(), identity(&first));
+    client.replace(TlsIdentity { chain: identity(&next), key: &next.key }).unwrap();
+    assert_eq!(shown(), identity(&next));
 }
 
 #[test]

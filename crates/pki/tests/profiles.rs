@@ -56,7 +56,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
         days,
     };
     let (server, client, both) = ((true, false), (false, true), (true, true));
-    let year = 365;
+    let service = 1;
     vec![
         row(
             CertificateProfile::Machine {
@@ -71,7 +71,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
                 "dns:abababababababababababababababab.cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd.cairn.internal",
                 "uri:cairn://cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/coordinator",
             ],
-            20 * year,
+            20 * 365,
         ),
         row(
             CertificateProfile::EtcdServer { machine: MACHINE, node, vpn: VPN },
@@ -79,7 +79,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             server,
             "CN=server:node-1",
             &["dns:localhost", "ip:127.0.0.1", "ip:10.118.0.1"],
-            year,
+            service,
         ),
         row(
             CertificateProfile::EtcdPeer { machine: MACHINE, node, vpn: VPN },
@@ -87,10 +87,10 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             both,
             "CN=peer:node-1",
             &["dns:peer.etcd.cairn.internal", "ip:10.118.0.1"],
-            year,
+            service,
         ),
-        row(CertificateProfile::EtcdMachineClient { machine: MACHINE }, Etcd, client, "CN=root", &[], year),
-        row(CertificateProfile::EtcdApiserverClient { machine: MACHINE }, Etcd, client, "CN=kubernetes", &[], year),
+        row(CertificateProfile::EtcdMachineClient { machine: MACHINE }, Etcd, client, "CN=root", &[], service),
+        row(CertificateProfile::EtcdApiserverClient { machine: MACHINE }, Etcd, client, "CN=kubernetes", &[], service),
         row(
             CertificateProfile::Apiserver { vpn: VPN, service: SERVICE },
             Kubernetes,
@@ -106,7 +106,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
                 "ip:10.118.0.1",
                 "ip:10.96.0.1",
             ],
-            year,
+            service,
         ),
         row(
             CertificateProfile::ApiserverKubeletClient,
@@ -114,17 +114,24 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             client,
             "O=cairn:apiservers, CN=kube-apiserver-kubelet-client",
             &[],
-            year,
+            service,
         ),
-        row(CertificateProfile::ControllerManager, Kubernetes, client, "CN=system:kube-controller-manager", &[], year),
-        row(CertificateProfile::Scheduler, Kubernetes, client, "CN=system:kube-scheduler", &[], year),
+        row(
+            CertificateProfile::ControllerManager,
+            Kubernetes,
+            client,
+            "CN=system:kube-controller-manager",
+            &[],
+            service,
+        ),
+        row(CertificateProfile::Scheduler, Kubernetes, client, "CN=system:kube-scheduler", &[], service),
         row(
             CertificateProfile::KubeletClient { node },
             Kubernetes,
             client,
             "O=system:nodes, CN=system:node:node-1",
             &[],
-            year,
+            service,
         ),
         row(
             CertificateProfile::KubeletServer { node, vpn: VPN },
@@ -132,7 +139,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             server,
             "CN=system:node:node-1",
             &["dns:node-1", "ip:10.118.0.1"],
-            year,
+            service,
         ),
         row(
             CertificateProfile::KubeCoordinator,
@@ -140,16 +147,16 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             client,
             "O=cairn:coordinators, CN=cairn:coordinator",
             &[],
-            year,
+            service,
         ),
         row(CertificateProfile::KubeOwner, Kubernetes, client, "O=cairn:owners, CN=cairn:owner", &[], 1),
         row(
-            CertificateProfile::LoopbackServer { component: "kube-scheduler" },
+            CertificateProfile::LoopbackServer { component: "kube-controllers" },
             Kubernetes,
             server,
-            "CN=kube-scheduler",
+            "CN=kube-controllers",
             &["dns:localhost", "ip:127.0.0.1"],
-            year,
+            service,
         ),
     ]
 }

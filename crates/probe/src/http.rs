@@ -21,6 +21,8 @@ use crate::PAUSE;
 
 /// The largest answer that is read: a list of the pods of a machine.
 const ANSWER_BYTES: usize = 4 << 20;
+/// Status of an answer to who is not known (RFC 9110, section 15.5.2).
+const UNAUTHORIZED: u16 = 401;
 /// Any form of an answer.
 const ANY: &str = "*/*";
 /// A server that accepts and says nothing is given up for this time. One that starts under emulation is slow to answer,
@@ -171,7 +173,8 @@ impl Session {
         let answer = connection.requests.send_request(request).await?;
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await.map_err(Error::Body)?.to_bytes();
-        self.kept = Some(connection);
+        // The client's certificate may be over, which a server may see at each request; a new connection shows the one of then.
+        self.kept = (status != UNAUTHORIZED).then_some(connection);
         Ok(HttpAnswer { status, body })
     }
 }
@@ -250,6 +253,23 @@ mod tests {
             session.get("/").await.expect("an answer").status
         };
         assert_eq!(tokio::join!(serving, asking).1, 204);
+    }
+
+    /// Proves: Q9
+    #[tokio::test]
+    async fn who_is_not_known_any_more_comes_by_another_connection() {
+        let (listener, mut session) = server().await;
+        let serving = async {
+            let (mut first, _) = listener.accept().await.expect("a connection");
+            answer(&mut first, "HTTP/1.1 401 who\r\ncontent-length: 0\r\n\r\n").await;
+            let (mut second, _) = listener.accept().await.expect("another connection");
+            answer(&mut second, "HTTP/1.1 204 nothing\r\n\r\n").await;
+        };
+        let asking = async {
+            let refused = session.get("/").await.expect("an answer").status;
+            (refused, session.get("/").await.expect("an answer").status)
+        };
+        assert_eq!(tokio::join!(serving, asking).1, (401, 204));
     }
 
     #[tokio::test(start_paused = true)]

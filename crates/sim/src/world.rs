@@ -169,6 +169,8 @@ enum Event {
     Power(u16, Power),
     /// A machine is cut off from all others, or is so no more.
     Cut(u16, Cable),
+    /// Certificates get older.
+    Ages,
     /// Learners catch up.
     CatchUp,
     /// History is forgotten.
@@ -291,6 +293,7 @@ impl World {
         self.put(700, Event::Cut(1, Cable::Cut));
         self.put(2000, Event::Recover);
         self.put(500, Event::CatchUp);
+        self.put(kubernetes::LOOK, Event::Ages);
         self.put(3000, Event::Compact);
         self.put(900, Event::AllOff);
         for n in 1..self.plan.members + 2 {
@@ -402,6 +405,7 @@ impl World {
                 let after = 3000 + self.below(12_000);
                 self.put(after, Event::AllOff);
             }
+            Event::Ages => self.ages()?,
             Event::CatchUp => {
                 self.catches_up();
                 self.put(400, Event::CatchUp);

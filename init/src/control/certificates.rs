@@ -1,45 +1,53 @@
-//! How long the certificates of this start's services last: they are made when a coordinator starts, and renewed by a start only.
+//! Age of the certificates of services: when they are to be renewed, and whether that is done in time.
 
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
+use pki::SERVICE_LASTS;
+use tokio::sync::watch;
 
 use crate::runtime::clock;
 use crate::runtime::services::until;
 use crate::shown::board::Board;
 
-/// Time to restart a cluster's coordinators one after the other.
-const BEFORE: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Between two looks at the board's clock, which may jump: a machine that lay saved comes back years later.
-const LOOK: Duration = Duration::from_secs(3600);
-/// Reason of the condition once certificates end soon, with the remedy.
-const ENDING: &str =
-    "certificates of its services end within 30 days: restart the machine with `cairnctl machine reboot`";
+/// Between two looks at the clock, which may jump: a machine that lay saved comes back days later.
+pub(crate) const LOOK: Duration = Duration::from_secs(5);
+/// Reason of the condition once it is late, with what to look at.
+const LATE: &str = "certificates of its services should be renewed by now: a worker needs a coordinator for that; `cairnctl machine logs` says what fails";
 
-/// Keeps the condition what it is, for certificates that were made at `made` since 1970; a task for good.
-pub(crate) async fn watch(board: Board, made: Duration) {
+/// Keeps the condition what it is, for certificates of which the oldest was made at `made` since 1970; a task for good.
+pub(crate) async fn watch(board: Board, made: watch::Receiver<Option<Duration>>) {
     loop {
-        let (truth, reason) = if is_fresh(made, clock::unix()) { (Truth::True, "") } else { (Truth::False, ENDING) };
+        let is_late = made.borrow().is_some_and(|made| is_late(made, clock::unix()));
+        let (truth, reason) = if is_late { (Truth::False, LATE) } else { (Truth::True, "") };
         board.condition(ConditionName::CertificatesFresh, truth, reason);
         until(Some(clock::now() + LOOK)).await;
     }
 }
 
-fn is_fresh(made: Duration, now: Duration) -> bool {
-    now.saturating_sub(made) + BEFORE < pki::SERVICE_LASTS
+/// Whether certificates that were made then are to be renewed: at half of their time.
+pub(super) fn are_due(made: Duration, now: Duration) -> bool {
+    now.saturating_sub(made) >= SERVICE_LASTS / 2
+}
+
+fn is_late(made: Duration, now: Duration) -> bool {
+    now.saturating_sub(made) >= SERVICE_LASTS * 3 / 4
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Proves: S7
+    /// Proves: Q9
     #[test]
-    fn thirty_days_before_the_end_they_are_not_fresh() {
-        const DAY: Duration = Duration::from_secs(24 * 3600);
+    fn certificates_are_due_at_half_and_late_at_three_quarters() {
+        const HOUR: Duration = Duration::from_secs(3600);
         let made = Duration::from_secs(1_800_000_000);
-        assert!(is_fresh(made, made) && is_fresh(made, made + 334 * DAY));
-        assert!(!is_fresh(made, made + 335 * DAY) && !is_fresh(made, made + 400 * DAY));
-        assert!(is_fresh(made, made - DAY), "a clock that was put back says nothing of them");
+        let at = |hours: u32| (are_due(made, made + HOUR * hours), is_late(made, made + HOUR * hours));
+        assert_eq!([0, 11, 12, 17, 18, 48].map(at), {
+            let (fresh, due, late) = ((false, false), (true, false), (true, true));
+            [fresh, fresh, due, due, late, late]
+        });
+        assert!(!are_due(made, made - HOUR), "a clock that was put back says nothing of them");
     }
 }

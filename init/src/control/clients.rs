@@ -1,23 +1,27 @@
-//! Certificates between the services and PID 1: those that services read are files, and PID 1 keeps its own. Each is made once, when
-//! a unit that reads it is wanted first, and erased when none is any more. A coordinator signs them itself; a worker that is none has
-//! a coordinator sign them, for keys that never leave the machine.
+//! Certificates between the services and PID 1: those that services read are files, and PID 1 keeps its own. Each is made when a unit
+//! that reads it is wanted first, renewed with all others when the oldest is due, and erased when nobody reads it any more. A
+//! coordinator signs them itself; a worker that is none has a coordinator sign them, for keys that never leave the machine.
+//!
+//! A key in a file stays for as long as the file does, so a renewal replaces one file, by one rename.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{CertificateRequests, WorkerCertificate, WorkerCertificates};
-use pki::{AuthorityKind, CertificateDer, CertifiedKey, PrivateKey, TlsIdentity, UnixTime};
+use pki::{AuthorityKind, CertificateDer, ClientIdentity, PrivateKey, TlsIdentity, UnixTime};
 use probe::http::{LocalServer, Tls};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use services::{Credential, ServicePlan, ServiceRole};
+use tokio::sync::watch;
 
-use super::Error;
+use super::{Error, certificates};
 use crate::enrolment::Authorities;
 use crate::records;
 use crate::runtime::tls::Clock;
@@ -33,35 +37,58 @@ const OF_A_WORKER: [(WorkerCertificate, Option<Credential>); 3] = [
 /// Certificates that there are, and TLS configurations with which PID 1 calls the services.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    written: BTreeSet<Credential>,
-    etcd: Option<Arc<ClientConfig>>,
+    /// Keys in files, each with a certificate beside it.
+    files: BTreeMap<Credential, Arc<PrivateKey>>,
+    etcd: Option<NamedClient>,
     kubernetes: Option<KubernetesClients>,
+    /// When the oldest certificate was made, since 1970; none where there is none.
+    made: watch::Sender<Option<Duration>>,
+}
+
+/// Client that shows a certificate.
+#[derive(Debug)]
+struct NamedClient {
+    identity: ClientIdentity,
+    config: Arc<ClientConfig>,
 }
 
 #[derive(Debug)]
 struct KubernetesClients {
     /// As the node itself, which may read its own state before any binding is there.
-    node: Arc<ClientConfig>,
+    node: NamedClient,
     anonymous: Arc<ClientConfig>,
 }
 
 impl Clients {
-    /// Has all be there that the units of `plan` read, by a coordinator's own keys.
+    /// Has all be there that the units of `plan` read, and none be due, by a coordinator's own keys.
     pub(super) fn issue(&mut self, plan: &ServicePlan, authorities: &Authorities) -> Result<(), Error> {
-        let now = UnixTime::since_unix_epoch(clock::unix());
-        let issue = |profile: &pki::CertificateProfile<'_>| match profile.row().authority {
-            AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
-            AuthorityKind::Etcd => authorities.etcd.issue_with_key(profile, now),
-            AuthorityKind::Kubernetes => authorities.kubernetes.issue_with_key(profile, now),
+        let (now, renews) = (clock::unix(), self.are_due());
+        let issue = |credential: Credential, key: &PrivateKey| {
+            let (profile, now) = (credential.profile(plan), UnixTime::since_unix_epoch(now));
+            match profile.row().authority {
+                AuthorityKind::Cairn => authorities.cairn.issue(&profile, key.public(), now),
+                AuthorityKind::Etcd => authorities.etcd.issue(&profile, key.public(), now),
+                AuthorityKind::Kubernetes => authorities.kubernetes.issue(&profile, key.public(), now),
+            }
         };
-        for credential in wanted(plan).difference(&self.written.clone()) {
-            self.put(*credential, &issue(&credential.profile(plan))?)?;
+        for credential in wanted(plan) {
+            if renews || !self.files.contains_key(&credential) {
+                let key = self.key_of(Some(credential))?;
+                self.put(credential, &key, &issue(credential, &key)?)?;
+            }
         }
-        if plan.wants(ServiceRole::Coordinator) && self.etcd.is_none() {
-            let root = issue(&Credential::EtcdMachineClient.profile(plan))?;
-            put_authority(AuthorityKind::Etcd, authorities.etcd.certificate())?;
-            write(services::ETCD_REVOKED, &records::revocation_list(&authorities.etcd)?, 0o600)?;
-            self.etcd = Some(client(authorities.etcd.certificate(), Some(&root))?);
+        if plan.wants(ServiceRole::Coordinator) && (renews || self.etcd.is_none()) {
+            if self.etcd.is_none() {
+                put_authority(AuthorityKind::Etcd, authorities.etcd.certificate())?;
+                write(services::ETCD_REVOKED, &records::revocation_list(&authorities.etcd)?, 0o600)?;
+            }
+            let key = PrivateKey::generate()?;
+            let chain = vec![issue(Credential::EtcdMachineClient, &key)?];
+            let identity = TlsIdentity { chain, key: &key };
+            match &self.etcd {
+                Some(known) => known.identity.replace(identity)?,
+                None => self.etcd = Some(NamedClient::new(authorities.etcd.certificate(), identity)?),
+            }
         }
         if plan.wants(ServiceRole::ControlPlane) {
             let accounts = &authorities.service_accounts;
@@ -69,9 +96,13 @@ impl Clients {
             write(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
         }
         let runs_kubernetes = plan.wants(ServiceRole::ControlPlane) || plan.wants(ServiceRole::Worker);
-        if runs_kubernetes && self.kubernetes.is_none() {
-            let node = issue(&Credential::KubeletClient.profile(plan))?;
-            self.know(authorities.kubernetes.certificate(), &node)?;
+        if runs_kubernetes && (renews || self.kubernetes.is_none()) {
+            let key = PrivateKey::generate()?;
+            let chain = vec![issue(Credential::KubeletClient, &key)?];
+            self.know(authorities.kubernetes.certificate(), TlsIdentity { chain, key: &key })?;
+        }
+        if renews || self.made.borrow().is_none() {
+            self.are_made(now);
         }
         Ok(())
     }
@@ -79,7 +110,43 @@ impl Clients {
     /// Whether a worker's certificates are there.
     pub(crate) fn are_of_a_worker(&self) -> bool {
         let mut files = OF_A_WORKER.iter().filter_map(|(_, file)| *file);
-        self.kubernetes.is_some() && files.all(|file| self.written.contains(&file))
+        self.kubernetes.is_some() && files.all(|file| self.files.contains_key(&file))
+    }
+
+    /// Whether the oldest certificate is to be renewed.
+    pub(crate) fn are_due(&self) -> bool {
+        self.made.borrow().is_some_and(|made| certificates::are_due(made, clock::unix()))
+    }
+
+    /// Tells when the oldest certificate was made.
+    pub(crate) fn made(&self) -> watch::Receiver<Option<Duration>> {
+        self.made.subscribe()
+    }
+
+    fn are_made(&self, now: Duration) {
+        if self.made.send_replace(Some(now)).is_some() {
+            tracing::info!("the certificates of services are renewed");
+        }
+    }
+
+    /// Keys of a worker for which a coordinator has to sign certificates now, if there are any.
+    ///
+    /// # Errors
+    /// [`Error::Key`].
+    pub(crate) fn keys_to_sign(&self) -> Result<Option<WorkerKeys>, Error> {
+        if self.are_of_a_worker() && !self.are_due() {
+            return Ok(None);
+        }
+        let keys = OF_A_WORKER.iter().map(|(_, file)| self.key_of(*file)).collect::<Result<_, _>>()?;
+        Ok(Some(WorkerKeys(keys)))
+    }
+
+    /// The key in that file, or a new one.
+    fn key_of(&self, file: Option<Credential>) -> Result<Arc<PrivateKey>, Error> {
+        match file.and_then(|file| self.files.get(&file)) {
+            Some(key) => Ok(key.clone()),
+            None => Ok(Arc::new(PrivateKey::generate()?)),
+        }
     }
 
     /// Takes what a coordinator has signed.
@@ -88,12 +155,13 @@ impl Clients {
     /// [`Error`]; what is there already is left.
     pub(super) fn take(&mut self, signed: SignedKeys) -> Result<(), Error> {
         let SignedKeys { authority, keys } = signed;
-        for ((_, file), key) in OF_A_WORKER.iter().zip(&keys) {
+        for ((_, file), (key, certificate)) in OF_A_WORKER.iter().zip(&keys) {
             match file {
-                Some(file) => self.put(*file, key)?,
-                None => self.know(&authority, key)?,
+                Some(file) => self.put(*file, key, certificate)?,
+                None => self.know(&authority, TlsIdentity { chain: vec![certificate.clone()], key })?,
             }
         }
+        self.are_made(clock::unix());
         Ok(())
     }
 
@@ -103,7 +171,7 @@ impl Clients {
     /// [`Error::File`].
     pub(crate) fn forget(&mut self, plan: &ServicePlan) -> Result<(), Error> {
         let wanted = wanted(plan);
-        for credential in self.written.extract_if(.., |credential| !wanted.contains(credential)) {
+        for (credential, _) in self.files.extract_if(.., |credential, _| !wanted.contains(credential)) {
             let path = credential.key_path();
             durable::erase(Path::new(&path)).map_err(|error| Error::File(path, error))?;
         }
@@ -113,33 +181,46 @@ impl Clients {
         if !plan.wants(ServiceRole::ControlPlane) && !plan.wants(ServiceRole::Worker) {
             self.kubernetes = None;
         }
+        if self.files.is_empty() && self.etcd.is_none() && self.kubernetes.is_none() {
+            self.made.send_replace(None);
+        }
         Ok(())
     }
 
     /// Names of the files that are in use.
     pub(super) fn paths(&self) -> BTreeSet<String> {
         let kubernetes = self.kubernetes.as_ref().map(|_| services::authority_path(AuthorityKind::Kubernetes));
-        let written = self.written.iter().flat_map(|it| [it.certificate_path(), it.key_path()]);
+        let written = self.files.keys().flat_map(|it| [it.certificate_path(), it.key_path()]);
         written.chain(kubernetes).collect()
     }
 
-    fn put(&mut self, credential: Credential, CertifiedKey { certificate, key }: &CertifiedKey) -> Result<(), Error> {
-        write(&credential.certificate_path(), pki::certificate_pem(certificate).as_bytes(), 0o644)?;
+    fn put(
+        &mut self,
+        credential: Credential,
+        key: &Arc<PrivateKey>,
+        certificate: &CertificateDer<'_>,
+    ) -> Result<(), Error> {
         write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
-        self.written.insert(credential);
+        write(&credential.certificate_path(), pki::certificate_pem(certificate).as_bytes(), 0o644)?;
+        self.files.insert(credential, key.clone());
         Ok(())
     }
 
-    fn know(&mut self, authority: &CertificateDer<'_>, node: &CertifiedKey) -> Result<(), Error> {
+    fn know(&mut self, authority: &CertificateDer<'_>, node: TlsIdentity<'_>) -> Result<(), Error> {
         put_authority(AuthorityKind::Kubernetes, authority)?;
-        let (node, anonymous) = (client(authority, Some(node))?, client(authority, None)?);
-        self.kubernetes = Some(KubernetesClients { node, anonymous });
+        match &self.kubernetes {
+            Some(known) => known.node.identity.replace(node)?,
+            None => {
+                let (node, anonymous) = (NamedClient::new(authority, node)?, client(authority, None)?);
+                self.kubernetes = Some(KubernetesClients { node, anonymous });
+            }
+        }
         Ok(())
     }
 
     /// Configuration of a client that is the node itself.
     pub(super) fn of_node(&self) -> Arc<ClientConfig> {
-        self.kubernetes.as_ref().map(|it| it.node.clone()).expect(ISSUED)
+        self.kubernetes.as_ref().map(|it| it.node.config.clone()).expect(ISSUED)
     }
 
     /// The Kubernetes API of this plan, asked as the node itself.
@@ -156,8 +237,8 @@ impl Clients {
     ) -> LocalServer {
         let kubernetes = |of: fn(&KubernetesClients) -> &Arc<ClientConfig>| self.kubernetes.as_ref().map(of);
         let tls = match (authority, client) {
-            (AuthorityKind::Etcd, _) => self.etcd.as_ref(),
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => kubernetes(|it| &it.node),
+            (AuthorityKind::Etcd, _) => self.etcd.as_ref().map(|it| &it.config),
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => kubernetes(|it| &it.node.config),
             (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => kubernetes(|it| &it.anonymous),
         };
         endpoint(address, tls.expect(ISSUED).clone())
@@ -168,31 +249,23 @@ const ISSUED: &str = "what a unit is asked by is issued before the unit is made"
 
 /// Keys of a worker, to be signed by a coordinator.
 #[derive(Debug)]
-pub(crate) struct WorkerKeys([PrivateKey; OF_A_WORKER.len()]);
+pub(crate) struct WorkerKeys(Vec<Arc<PrivateKey>>);
 
 /// Keys of a worker, with what a coordinator has signed for them.
 #[derive(Debug)]
 pub(crate) struct SignedKeys {
     authority: CertificateDer<'static>,
-    keys: Vec<CertifiedKey>,
+    keys: Vec<(Arc<PrivateKey>, CertificateDer<'static>)>,
 }
 
 impl WorkerKeys {
-    /// New ones.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub(crate) fn make() -> Result<Self, Error> {
-        Ok(Self([PrivateKey::generate()?, PrivateKey::generate()?, PrivateKey::generate()?]))
-    }
-
     /// Requests that prove them.
     ///
     /// # Errors
     /// [`Error`].
     pub(crate) fn requests(&self) -> Result<CertificateRequests, Error> {
         let asked = OF_A_WORKER.iter().zip(&self.0);
-        let request = |((certificate, _), key): (&(WorkerCertificate, _), _)| {
+        let request = |((certificate, _), key): (&(WorkerCertificate, _), &Arc<_>)| {
             Ok((*certificate, pki::make_request(key)?.to_vec()))
         };
         asked.map(request).collect::<Result<_, Error>>().map(CertificateRequests)
@@ -216,7 +289,7 @@ impl WorkerKeys {
             if public.pin() != key.public().pin() {
                 return Err(Error::Signed);
             }
-            keys.push(CertifiedKey { certificate, key });
+            keys.push((key, certificate));
         }
         Ok(SignedKeys { authority: authority.into(), keys })
     }
@@ -232,8 +305,14 @@ fn wanted(plan: &ServicePlan) -> BTreeSet<Credential> {
         .collect()
 }
 
-fn client(authority: &CertificateDer<'_>, issued: Option<&CertifiedKey>) -> Result<Arc<ClientConfig>, Error> {
-    let identity = issued.map(|issued| TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key });
+impl NamedClient {
+    fn new(authority: &CertificateDer<'_>, identity: TlsIdentity<'_>) -> Result<Self, Error> {
+        let identity = ClientIdentity::new(identity)?;
+        Ok(Self { config: client(authority, Some(&identity))?, identity })
+    }
+}
+
+fn client(authority: &CertificateDer<'_>, identity: Option<&ClientIdentity>) -> Result<Arc<ClientConfig>, Error> {
     let authority = authority.clone().into_owned();
     Ok(Arc::new(pki::server_auth::under_authority(authority, identity, Arc::new(Clock))?))
 }
@@ -248,14 +327,19 @@ pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<ClientConfig>) -> LocalSe
     LocalServer { address: address.into(), tls: Some(Tls { name, config: tls }) }
 }
 
-/// Writes a file, with the permissions `mode` if it was not there. One that says the same is left alone: somebody may be reading it.
+/// Puts a file with the permissions `mode` in its place, by one rename: whoever reads finds the whole of this one, or of the one before.
+/// One that says the same is left alone.
 pub(super) fn write(path: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
     if fs::read(path).is_ok_and(|there| there == contents) {
         return Ok(());
     }
-    let failed = |error| Error::File(path.to_owned(), error);
-    let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
-    io::Write::write_all(&mut file, contents).map_err(failed)
+    let new = format!("{path}.new");
+    let write = || {
+        let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(&new)?;
+        io::Write::write_all(&mut file, contents)?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| Error::File(path.to_owned(), error))
 }
 
 #[cfg(test)]
@@ -276,7 +360,7 @@ mod tests {
             });
             WorkerCertificates { authority: authority.certificate().to_vec(), certificates: certificates.collect() }
         };
-        let keys = || WorkerKeys::make().expect("keys");
+        let keys = || Clients::default().keys_to_sign().expect("keys").expect("none is signed");
         let mine = keys();
         let signed = sign(mine.requests().expect("requests"));
         let of_others = keys().signed(signed.clone());

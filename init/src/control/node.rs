@@ -6,13 +6,14 @@ use std::time::Duration;
 use api::{ConditionName, Truth};
 use cluster::state::State;
 use model::NodeName;
-use pki::{Authority, CertificateProfile, TlsIdentity, UnixTime};
+use pki::{Authority, CertificateProfile, ClientIdentity, TlsIdentity, UnixTime};
 use probe::http::{self, LocalServer, Session};
 use services::ServicePlan;
 use services::bootstrap::Object;
 use services::node_status::{self, NodeReadiness, ThisBoot};
 use services::upkeep::{self, BadNodes, NodeChange, Workers};
 
+use super::certificates;
 use crate::records::{GrantError, Records, Unread};
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
@@ -70,8 +71,8 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>
 /// A session with the machine's own apiserver, by a certificate that is made for it.
 fn session(kubernetes: &Authority, profile: &CertificateProfile<'_>, plan: &ServicePlan) -> Result<Session, Error> {
     let issued = kubernetes.issue_with_key(profile, UnixTime::since_unix_epoch(clock::unix()))?;
-    let identity = TlsIdentity { chain: vec![issued.certificate], key: &issued.key };
-    let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
+    let identity = ClientIdentity::new(TlsIdentity { chain: vec![issued.certificate], key: &issued.key })?;
+    let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(&identity), Arc::new(Clock))?;
     Ok(Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls))))
 }
 
@@ -88,8 +89,12 @@ async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {
 
 /// Keeps node objects as the cluster's records have them; a task for good. Two control planes at it do no harm.
 pub(super) async fn upkeep(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>, records: Records) -> Result<(), Error> {
-    let mut api = session(&kubernetes, &CertificateProfile::KubeCoordinator, &plan)?;
+    let session = || session(&kubernetes, &CertificateProfile::KubeCoordinator, &plan);
+    let (mut api, mut made) = (session()?, clock::unix());
     loop {
+        if certificates::are_due(made, clock::unix()) {
+            (api, made) = (session()?, clock::unix());
+        }
         let listed = api.fetch(upkeep::NODES, upkeep::METADATA).await?;
         if listed.status != 200 {
             return Err(Error::List(listed.status));

@@ -18,7 +18,7 @@ use supervise::ChangeError;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::control::{self, Apiservers, Clients, Ground, SignedKeys, WorkerKeys};
+use crate::control::{self, Apiservers, Clients, Ground, SignedKeys};
 use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, Authorities, LoadError, Member};
 use crate::machine::esp;
@@ -234,6 +234,11 @@ impl Performer {
         lock::even_if_poisoned(&self.0.kubernetes).clone()
     }
 
+    /// Whether certificates of services are to be renewed; no answer while somebody changes what runs.
+    pub(super) fn renews(&self) -> bool {
+        self.0.clients.try_lock().is_ok_and(|clients| clients.are_due())
+    }
+
     pub(super) async fn keep(self, file: KeptFile) -> Result<EffectOutcome, Error> {
         let Shared { root, told, desired, .. } = &*self.0;
         let root = *root;
@@ -301,7 +306,7 @@ impl Performer {
         Ok(Runs { plan, etcd, assignment, identity, authorities, records })
     }
 
-    /// Runs what the roles in Kubernetes want, once a worker's certificates are there.
+    /// Runs what the roles in Kubernetes want, once a worker's certificates are there and all are fresh.
     pub(super) async fn kubernetes(
         self,
         dialler: Dialler,
@@ -312,13 +317,13 @@ impl Performer {
         // Before there is a pod.
         uplink.belong(prefixes, &assignment).await?;
         let works = assignment.kubernetes().contains(&KubernetesRole::Worker);
-        let signed = match signer {
-            Some(signer) if works && !clients.lock().await.are_of_a_worker() => {
-                let keys = WorkerKeys::make()?;
+        let keys = if works && signer.is_some() { clients.lock().await.keys_to_sign()? } else { None };
+        let signed = match (signer, keys) {
+            (Some(signer), Some(keys)) => {
                 let requests = keys.requests()?;
                 Some(keys.signed(dialler.certify(signer, requests).await?)?)
             }
-            Some(_) | None => None,
+            (_, _) => None,
         };
         let mut clients = clients.lock().await;
         let runs = lock::even_if_poisoned(runs).clone();
@@ -326,6 +331,9 @@ impl Performer {
             return Err(Error::Idle);
         }
         self.want(runs.as_ref(), (Some(&assignment), signed), &mut clients).await?;
+        if let Some(runs) = runs {
+            runs.records.renew()?;
+        }
         *lock::even_if_poisoned(kubernetes) = Some(assignment.clone());
         board.facts().update(|now| {
             now.assignment = now.assignment.take().map(|now| now.with_kubernetes_of(Some(&assignment)));

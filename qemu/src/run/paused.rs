@@ -15,7 +15,7 @@ use super::timeline::Timeline;
 use super::{Children, HOST, MachineFilesError, OUTPUT, RunError, Tie, Vm, explain, forwards, prepare, running};
 use crate::console::Console;
 use crate::deadline::Deadline;
-use crate::host::{FAKETIME, Host};
+use crate::host::{self, Host};
 use crate::last_words;
 use crate::machine::{Clock, Machine};
 use crate::process::{Process, WaitFailure};
@@ -174,11 +174,7 @@ impl Started {
         command.args(argv).stdin(Stdio::null()).stdout(log.try_clone().map_err(at(dir))?).stderr(log);
         match clock {
             Clock::OfHost | Clock::Begins(_) => {}
-            Clock::Ahead(ahead) => {
-                command.env("LD_PRELOAD", FAKETIME.file).env("FAKETIME", format!("+{}s", ahead.as_secs()));
-                // Timers go on as the host's do.
-                command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-            }
+            Clock::Ahead(ahead) => host::see_ahead(&mut command, ahead),
         }
         if tie == Tie::Detached {
             // Ctrl-C at the launcher's terminal is not meant for it.

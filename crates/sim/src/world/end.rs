@@ -7,6 +7,7 @@ use cluster::record::MachineRecord;
 use member::{EtcdStart, Event as Hears, Face};
 use model::ClusterRole;
 
+use super::kubernetes::Certificates;
 use super::machine::{Cable, Machine, Power};
 use super::{Event, World, seen};
 use crate::cast;
@@ -130,6 +131,7 @@ impl World {
         let same = [
             (desired.says_the_same(kept), "it keeps something else"),
             (runs_them, "it runs other roles of Kubernetes"),
+            (machine.kubernetes.certificates != Certificates::Due, "certificates of a worker are due"),
         ];
         same.into_iter().chain(checks).find(|(is_so, _)| !is_so).map(|(_, differs)| differs)
     }

@@ -13,6 +13,7 @@ use cluster::role::AnyRole;
 use cluster::state::State;
 
 use super::end::LAW as END;
+use super::kubernetes::Certificates;
 use super::machine::Note;
 use super::parts::Hear;
 use super::recovery::LAW as RECOVERY;
@@ -281,7 +282,7 @@ fn a_recovery_that_is_not_written_or_of_another_breaks_a_law() {
     }
 }
 
-/// Proves: S14 Q1
+/// Proves: S14 Q1 Q9
 #[test]
 fn a_machine_that_ends_as_no_record_says_breaks_a_law() {
     let plan = WorldPlan { machines: 3, members: 3, tickets: 0, lasts: 5000, events: u64::MAX };
@@ -291,6 +292,11 @@ fn a_machine_that_ends_as_no_record_says_breaks_a_law() {
     assert_eq!(broken(world.live()), END);
     let mut world = World::new(1, plan);
     world.live().expect("all come to be so");
+    let first = world.machines.get_mut(&1).expect("the first one");
+    assert_eq!(std::mem::replace(&mut first.kubernetes.certificates, Certificates::Due), Certificates::Fresh);
+    assert_eq!(broken(world.is_settled()), END);
+    world.machines.get_mut(&1).expect("the first one").kubernetes.certificates = Certificates::Fresh;
+    world.is_settled().expect("they are renewed");
     world.esps.erase(cast::id(1));
     assert_eq!(broken(world.is_settled()), END);
 }

@@ -1,9 +1,9 @@
-//! Kubernetes on a machine of a world: which roles run there, and whether the certificates of a worker are.
+//! Kubernetes on a machine of a world: which roles run there, and whether the certificates of a worker are, and for how long.
 
-use member::{EffectOutcome, VpnPlace};
+use member::{EffectOutcome, Event as Hears, VpnPlace};
 use model::{Assignment, KubernetesRole};
 
-use super::{Who, World, seen};
+use super::{Event, Who, World, seen};
 use crate::cast;
 use crate::laws::{self, Breach};
 
@@ -11,19 +11,47 @@ use crate::laws::{self, Breach};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kubernetes {
     pub(super) runs: Option<Assignment>,
-    /// Whether the certificates of a worker are there.
-    certified: bool,
+    pub(super) certificates: Certificates,
 }
 
+/// Certificates of a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Certificates {
+    #[default]
+    None,
+    Fresh,
+    /// There, and to be renewed.
+    Due,
+}
+
+/// Between two looks of all machines at the age of their certificates, in milliseconds.
+pub(super) const LOOK: u64 = 4000;
+
 impl World {
-    /// Runs what these roles want, once a worker's certificates are there.
+    /// Has some certificates be due, and each machine with such ones hear of it.
+    pub(super) fn ages(&mut self) -> Result<(), Breach> {
+        for n in self.machines.keys().copied().collect::<Vec<_>>() {
+            let ages = !self.calm && self.random.below(4) == 0;
+            let certificates = &mut self.machines.get_mut(&n).expect("it is one of them").kubernetes.certificates;
+            if ages && *certificates == Certificates::Fresh {
+                *certificates = Certificates::Due;
+            }
+            if *certificates == Certificates::Due {
+                self.lives(n, Hears::Renew)?;
+            }
+        }
+        self.put(LOOK, Event::Ages);
+        Ok(())
+    }
+
+    /// Runs what these roles want, once a worker's certificates are there and fresh.
     pub(super) fn runs_kubernetes(
         &mut self,
         n: u16,
         (assignment, signer): (Assignment, Option<VpnPlace>),
     ) -> Result<Result<EffectOutcome, String>, Breach> {
         let works = assignment.kubernetes().contains(&KubernetesRole::Worker);
-        if works && !self.machines[&n].kubernetes.certified {
+        if works && self.machines[&n].kubernetes.certificates != Certificates::Fresh {
             let signed = match signer {
                 Some((signer, _)) => self.certifies(n, signer)?,
                 None if self.machines[&n].disk.keys => Ok(()),
@@ -34,7 +62,8 @@ impl World {
             }
         }
         let machine = self.machines.get_mut(&n).expect("it lives");
-        machine.kubernetes = Kubernetes { runs: Some(assignment), certified: works };
+        let certificates = if works { Certificates::Fresh } else { Certificates::None };
+        machine.kubernetes = Kubernetes { runs: Some(assignment), certificates };
         Ok(Ok(EffectOutcome::Whole))
     }
 

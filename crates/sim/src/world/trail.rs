@@ -64,6 +64,7 @@ pub(super) fn brief(event: &Event) -> String {
         | Event::Watch(_)
         | Event::Power(..)
         | Event::Cut(..)
+        | Event::Ages
         | Event::CatchUp
         | Event::Compact
         | Event::AllOff => format!("{event:?}"),
