@@ -110,13 +110,14 @@ fn shows(t: &Context, cluster: &Cluster, node: &str, roles: &str) -> anyhow::Res
 }
 
 impl Cluster {
-    /// Name and process of each program that these machines run.
+    /// Name and process of each program that these machines run, but for the one that ends by itself once it could not renew a lease
+    /// for 10 s (client-go, `leaderelection`): its certificate had ended, and a slow host takes its time.
     fn programs(&self, machines: &[&str]) -> anyhow::Result<Vec<String>> {
         let mut programs = Vec::new();
         for machine in machines {
             let answer = self.ask(&["-m", machine, "machine", "services"])?;
             let services = answer.as_array().context("a list of services")?.iter();
-            let running = services.filter(|service| service["pid"].is_u64());
+            let running = services.filter(|service| service["pid"].is_u64() && service["name"] != "kube.controllers");
             programs.extend(running.map(|service| format!("{machine} {} {}", service["name"], service["pid"])));
         }
         Ok(programs)
