@@ -26,8 +26,8 @@ var components = map[string]func() *cobra.Command{
 	"kubelet":          func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 }
 
-// How soon a client sees that the certificate in its file is another; upstream's 5 minutes are longer than a certificate
-// of a debug image lasts. It is a comparison of two small files in memory.
+// How soon a client sees that the certificate in its file is another. Where a machine lay saved for days all of them have ended when
+// it comes back, and upstream's 5 minutes would be a time without a node. It compares two small files, in memory.
 const clientCertificateLook = 5 * time.Second
 
 func main() {

@@ -43,7 +43,7 @@ use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::recovery::RecoveryPubKey;
 use model::MachineId;
-use pki::{Authority, CertificateProfile, CertifiedKey, ClientIdentity, IssueError, TlsIdentity, UnixTime};
+use pki::{Authority, CertificateProfile, CertifiedKey, ClientIdentity, IssueError, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use unlock::renewal::Giver;
@@ -232,18 +232,13 @@ fn issue(authorities: &Authorities, first: &First) -> Result<CertifiedKey, Issue
     authorities.etcd.issue_with_key(&profile, UnixTime::since_unix_epoch(clock::unix()))
 }
 
-fn shown(issued: &CertifiedKey) -> TlsIdentity<'_> {
-    TlsIdentity { chain: vec![issued.certificate.clone()], key: &issued.key }
-}
-
 impl Records {
     /// Over this machine's own etcd, which asks who calls; `first` is what it writes if nobody has.
     ///
     /// # Errors
     /// [`Error`] names the step.
     pub(crate) fn of(authorities: &Arc<Authorities>, first: First, directories: Directories) -> Result<Self, Error> {
-        let issued = issue(authorities, &first)?;
-        let identity = ClientIdentity::new(shown(&issued))?;
+        let identity = ClientIdentity::new(issue(authorities, &first)?.identity())?;
         let authority = authorities.etcd.certificate().clone();
         let config = pki::server_auth::under_authority(authority, Some(&identity), Arc::new(tls::Clock))?;
         let client = tls::Client { config, standstills: first.standstills().clone() };
@@ -266,7 +261,7 @@ impl Records {
     /// # Errors
     /// [`Error`]; they show the one before.
     pub(crate) fn renew(&self) -> Result<(), Error> {
-        Ok(self.identity.replace(shown(&issue(&self.authorities, &self.first)?))?)
+        Ok(self.identity.replace(issue(&self.authorities, &self.first)?.identity())?)
     }
 
     /// Makes etcd's users and has it ask who calls, once and for good.

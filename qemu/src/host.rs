@@ -137,16 +137,16 @@ pub const SWTPM: Requirement = Requirement { file: "swtpm", package: "swtpm" };
 /// Has a program see another time of day (libfaketime, for programs of several threads).
 pub const FAKETIME: Requirement =
     Requirement { file: "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", package: "faketime" };
+/// UEFI firmware, code part.
+pub const OVMF_CODE: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_CODE_4M.fd", package: "ovmf" };
+/// UEFI firmware, template of its variables.
+pub const OVMF_VARS: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_VARS_4M.fd", package: "ovmf" };
+
 /// Has a program, and all that it starts, see this much more than the host's time of day. Timers go on as the host's do.
 pub fn see_ahead(program: &mut Command, by: Duration) {
     program.env("LD_PRELOAD", FAKETIME.file).env("FAKETIME", format!("+{}s", by.as_secs()));
     program.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
 }
-
-/// UEFI firmware, code part.
-pub const OVMF_CODE: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_CODE_4M.fd", package: "ovmf" };
-/// UEFI firmware, template of its variables.
-pub const OVMF_VARS: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_VARS_4M.fd", package: "ovmf" };
 
 /// Requirements among `wanted` that this host does not meet.
 #[must_use]

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::cluster;
 use super::network::{self, Outside};
+use super::saved::DAYS;
 
 /// The machine is made with nothing beside it: else what waits for its pods gives up.
 pub(crate) const CASES: &[Case] = &[
@@ -55,6 +56,8 @@ const VERSION: &str = "v1.36.3";
 /// time.
 pub(crate) const POD: &str = "--timeout=300s";
 pub(crate) const NAME: &str = "kube";
+/// Service that ends by itself once the renewal of a lease takes 10 s (client-go, `leaderelection`).
+pub(crate) const LOSES_LEASES: &str = "kube.controllers";
 /// Room for etcd, images and pods.
 const DISK_MIB: u64 = 3072;
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -148,7 +151,6 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     cluster.is_as_its_owner_left_it()
 }
 
-const DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// How often a kubelet renews its node's lease.
 const RENEWED: Duration = Duration::from_secs(10);
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
 use serde_json::{Value, json};
 
-use super::kube::{Cluster, NAME, POD};
+use super::kube::{Cluster, LOSES_LEASES, NAME, POD};
 use super::network;
 
 pub(crate) const CASES: &[Case] = &[
@@ -244,10 +244,9 @@ fn greedy(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Services but the one that ends by itself once the renewal of a lease takes 10 s (client-go, `leaderelection`): on a slow host it does
-/// beside a bomb.
+/// Services but [`LOSES_LEASES`]: on a slow host it does beside a bomb.
 fn without_leases(mut services: Vec<(String, u64, u64)>) -> Vec<(String, u64, u64)> {
-    services.retain(|(name, ..)| name != "kube.controllers");
+    services.retain(|(name, ..)| name != LOSES_LEASES);
     services
 }
 

@@ -40,7 +40,8 @@ pub(crate) const CASES: &[Case] = &[
 const NAME: &str = "one";
 /// Words of PID 1 where nobody else told the kernel that it may be a copy.
 const DRAWN_ANEW: &str = "the kernel's random numbers are drawn anew from=/dev/hwrng";
-const DAYS: Duration = Duration::from_secs(2 * 86_400);
+/// So long a fleet lies: certificates of services have ended.
+pub(crate) const DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// How far a machine's clock may be from the board's (fleets' promise), in milliseconds, and a call between two looks.
 const APART_MS: u64 = 2_000 + 1_000;
 

@@ -2,13 +2,13 @@
 //! asked of them is asked of copies.
 
 use std::fs;
-use std::time::Duration;
 
 use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod};
 use anyhow::{Context as _, ensure};
 
 use super::cluster::{Cluster, NAME, patience, text};
-use super::kube::POD;
+use super::kube::{LOSES_LEASES, POD};
+use super::saved::DAYS;
 
 /// The machines are made with nothing beside them, as that of `kube.rs` is.
 pub(crate) const CASES: &[Case] = &[Case {
@@ -25,8 +25,6 @@ pub(crate) const COPIES: &[Case] = &[
         ..case("workers saved for two days get new certificates", &["Q9", "W3", "S13"], days_later)
     },
 ];
-
-const DAYS: Duration = Duration::from_secs(2 * 86_400);
 
 const WORKERS: FleetKind = FleetKind::Workers;
 
@@ -110,14 +108,14 @@ fn shows(t: &Context, cluster: &Cluster, node: &str, roles: &str) -> anyhow::Res
 }
 
 impl Cluster {
-    /// Name and process of each program that these machines run, but for the one that ends by itself once it could not renew a lease
-    /// for 10 s (client-go, `leaderelection`): its certificate had ended, and a slow host takes its time.
+    /// Name and process of each program that these machines run, but for [`LOSES_LEASES`]: its certificate had ended, and a slow host
+    /// takes its time.
     fn programs(&self, machines: &[&str]) -> anyhow::Result<Vec<String>> {
         let mut programs = Vec::new();
         for machine in machines {
             let answer = self.ask(&["-m", machine, "machine", "services"])?;
             let services = answer.as_array().context("a list of services")?.iter();
-            let running = services.filter(|service| service["pid"].is_u64() && service["name"] != "kube.controllers");
+            let running = services.filter(|service| service["pid"].is_u64() && service["name"] != LOSES_LEASES);
             programs.extend(running.map(|service| format!("{machine} {} {}", service["name"], service["pid"])));
         }
         Ok(programs)

@@ -16,6 +16,7 @@ use time::OffsetDateTime;
 
 use crate::key::{KeyDer, KeyError, PrivateKey, PublicKey};
 use crate::profile::{AlternativeName, AuthorityKind, CertificateProfile, Usage};
+use crate::tls::TlsIdentity;
 
 /// Clocks of two machines may differ: an authority, and what it signs, is good from an hour before it was made.
 const BACKDATE: Duration = Duration::from_secs(3600);
@@ -73,6 +74,14 @@ pub struct CertifiedKey {
     pub certificate: CertificateDer<'static>,
     /// Private key of the certificate.
     pub key: PrivateKey,
+}
+
+impl CertifiedKey {
+    /// Identity of whoever shows the certificate alone.
+    #[must_use]
+    pub fn identity(&self) -> TlsIdentity<'_> {
+        TlsIdentity { chain: vec![self.certificate.clone()], key: &self.key }
+    }
 }
 
 /// An authority that can sign.

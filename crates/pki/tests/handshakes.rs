@@ -472,16 +472,15 @@ fn a_client_shows_the_identity_that_was_put_in_last() {
     let now = Fixed(NOW).current_time().unwrap();
     let kubernetes = Authority::create(AuthorityKind::Kubernetes, now).unwrap();
     let issued = |profile| kubernetes.issue_with_key(&profile, now).unwrap();
-    let identity = |issued: &pki::CertifiedKey| vec![issued.certificate.clone()];
     let (first, next) = (issued(CertificateProfile::Scheduler), issued(CertificateProfile::ControllerManager));
-    let client = ClientIdentity::new(TlsIdentity { chain: identity(&first), key: &first.key }).unwrap();
+    let client = ClientIdentity::new(first.identity()).unwrap();
     let config = under_authority(kubernetes.certificate().clone(), Some(&client), clock(NOW)).unwrap();
     let shown = || config.client_auth_cert_resolver.resolve(&[], &[]).unwrap().cert.clone();
-    assert_eq!(shown(), identity(&first));
-    assert!(client.replace(TlsIdentity { chain: identity(&next), key: &first.key }).is_err(), "another's key");
-    assert_eq!(shown(), identity(&first));
-    client.replace(TlsIdentity { chain: identity(&next), key: &next.key }).unwrap();
-    assert_eq!(shown(), identity(&next));
+    assert_eq!(shown(), first.identity().chain);
+    assert!(client.replace(TlsIdentity { key: &first.key, ..next.identity() }).is_err(), "another's key");
+    assert_eq!(shown(), first.identity().chain);
+    client.replace(next.identity()).unwrap();
+    assert_eq!(shown(), next.identity().chain);
 }
 
 #[test]

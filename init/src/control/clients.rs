@@ -328,7 +328,7 @@ pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<ClientConfig>) -> LocalSe
 }
 
 /// Puts a file with the permissions `mode` in its place, by one rename: whoever reads finds the whole of this one, or of the one before.
-/// One that says the same is left alone.
+/// A file that says the same is left alone.
 pub(super) fn write(path: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
     if fs::read(path).is_ok_and(|there| there == contents) {
         return Ok(());

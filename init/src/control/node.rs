@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{ConditionName, Truth};
 use cluster::state::State;
 use model::NodeName;
-use pki::{Authority, CertificateProfile, ClientIdentity, TlsIdentity, UnixTime};
+use pki::{Authority, CertificateProfile, ClientIdentity, UnixTime};
 use probe::http::{self, LocalServer, Session};
 use services::ServicePlan;
 use services::bootstrap::Object;
@@ -71,7 +71,7 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>
 /// A session with the machine's own apiserver, by a certificate that is made for it.
 fn session(kubernetes: &Authority, profile: &CertificateProfile<'_>, plan: &ServicePlan) -> Result<Session, Error> {
     let issued = kubernetes.issue_with_key(profile, UnixTime::since_unix_epoch(clock::unix()))?;
-    let identity = ClientIdentity::new(TlsIdentity { chain: vec![issued.certificate], key: &issued.key })?;
+    let identity = ClientIdentity::new(issued.identity())?;
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(&identity), Arc::new(Clock))?;
     Ok(Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls))))
 }

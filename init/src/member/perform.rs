@@ -330,10 +330,11 @@ impl Performer {
         if works && runs.is_none() && signed.is_none() && !clients.are_of_a_worker() {
             return Err(Error::Idle);
         }
-        self.want(runs.as_ref(), (Some(&assignment), signed), &mut clients).await?;
-        if let Some(runs) = runs {
+        if let Some(runs) = runs.as_ref().filter(|_| clients.are_due()) {
+            // Behind what is wanted nothing would be due, and a failure not be mended.
             runs.records.renew()?;
         }
+        self.want(runs.as_ref(), (Some(&assignment), signed), &mut clients).await?;
         *lock::even_if_poisoned(kubernetes) = Some(assignment.clone());
         board.facts().update(|now| {
             now.assignment = now.assignment.take().map(|now| now.with_kubernetes_of(Some(&assignment)));

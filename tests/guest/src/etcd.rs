@@ -12,7 +12,7 @@ use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, Req
 use etcd::{KvClient, WatchAnswer, WatchClient};
 use hyper_util::rt::TokioIo;
 use model::{Chain, MachineId, NodeName};
-use pki::{Authority, AuthorityKind, CertificateProfile, CertifiedKey, ClientIdentity, TlsIdentity, UnixTime};
+use pki::{Authority, AuthorityKind, CertificateProfile, ClientIdentity, UnixTime};
 use rustls::pki_types::ServerName;
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::net::TcpStream;
@@ -88,9 +88,7 @@ fn tell(who: &str, what: &str, outcome: Result<(), Status>) {
 /// A connection to this machine's etcd, made when it is asked, by a certificate that the machine's own authority gives.
 fn link(authority: &Authority, profile: Option<CertificateProfile<'_>>) -> Result<Channel, Failed> {
     let issued = profile.map(|profile| authority.issue_with_key(&profile, UnixTime::now())).transpose()?;
-    let identity =
-        |it: &CertifiedKey| ClientIdentity::new(TlsIdentity { chain: vec![it.certificate.clone()], key: &it.key });
-    let identity = issued.as_ref().map(identity).transpose()?;
+    let identity = issued.as_ref().map(|issued| ClientIdentity::new(issued.identity())).transpose()?;
     let authority = authority.certificate().clone();
     let mut config = pki::server_auth::under_authority(authority, identity.as_ref(), Arc::new(DefaultTimeProvider))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
