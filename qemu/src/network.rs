@@ -276,6 +276,12 @@ impl OwnHost {
         });
     }
 
+    /// From now on the host is a resolver, too, that answers this name, large or small letters alike, with this address.
+    pub fn name(&self, name: &str, address: Ipv4Addr) {
+        let (port, name) = (self.0.port, name.to_owned());
+        self.0.network.ask(move |shell| shell.wiring.name(port, &name, address));
+    }
+
     /// The address that the card `mac` holds of the host's DHCP server, or has been offered.
     #[must_use]
     pub fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {

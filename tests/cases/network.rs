@@ -201,19 +201,24 @@ pub(crate) struct Outside {
 impl Outside {
     /// Hosts, and a cable for a machine's second card.
     pub(crate) fn new(lease_seconds: u32) -> anyhow::Result<Self> {
+        Self::of(lease_seconds, vec![])
+    }
+
+    fn of(lease_seconds: u32, dns: Vec<Ipv4Addr>) -> anyhow::Result<Self> {
         let routes: Vec<_> = BEHIND.into_iter().map(|to| through(to, MACHINE)).collect::<anyhow::Result<_>>()?;
         let mut setup = setup(200, HOST, 24, MACHINE, routes.clone());
         if let Some(dhcp) = &mut setup.dhcp {
-            dhcp.lease_seconds = lease_seconds;
+            (dhcp.lease_seconds, dhcp.dns) = (lease_seconds, dns);
         }
         let aside = Setup { mac: Mac::numbered(201), addresses: vec![(ASIDE, 24)], routes, dhcp: None };
         let segment = Network::start(0)?.segment();
         Ok(Self { host: segment.host(&setup)?, aside: segment.host(&aside)?, cable: segment.cable()? })
     }
 
-    /// The same after the machine was saved: its card has the address that it had.
+    /// The same after the machine was saved: its card has the address that it had. Whoever asks for it anew is told that the host is a
+    /// resolver.
     pub(crate) fn again() -> anyhow::Result<Self> {
-        let outside = Self::new(u32::MAX)?;
+        let outside = Self::of(u32::MAX, vec![HOST])?;
         outside.host.remember(CARD, MACHINE);
         Ok(outside)
     }

@@ -10,12 +10,11 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use dhcp::Prefix;
-use dhcp::frame::{self as datagram, Datagram};
 use dhcp::server::Config as LeasesConfig;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
@@ -195,13 +194,12 @@ impl Gateway {
         if let Some(answer) = leg.leases.handle(frame.bytes(), now) {
             return leg.made.extend(answer);
         }
-        if let Some(asked) = leg.asked(&frame) {
-            let find = |name: &str| {
-                self.names.get(name).and_then(|card| self.legs.iter().find_map(|leg| leg.leases.of(*card)))
-            };
-            let answer = names::answer(asked.payload, find).and_then(|answer| answer_to(&asked, &answer));
+        let find =
+            |name: &str| self.names.get(name).and_then(|card| self.legs.iter().find_map(|leg| leg.leases.of(*card)));
+        if let Some(answer) = names::handle(&frame, |address| address == self.legs[id.0].setup.address, find) {
             return self.legs[id.0].made.extend(answer);
         }
+        let leg = &mut self.legs[id.0];
         leg.learn(&frame);
         match leg.packet(&frame) {
             None => leg.wire.incoming.push_back(frame),
@@ -401,12 +399,6 @@ impl Leg {
         socket.state() == tcp::State::Closed
     }
 
-    /// The question for the address of a name that a frame may be.
-    fn asked<'a>(&self, frame: &'a Frame) -> Option<Datagram<'a>> {
-        let datagram = datagram::parse(frame.bytes()).ok()?;
-        (datagram.destination == SocketAddrV4::new(self.setup.address, 53)).then_some(datagram)
-    }
-
     /// The packet that a frame for this station carries.
     fn packet<'a>(&self, frame: &'a Frame) -> Option<Packet<'a>> {
         if frame.destination() != self.setup.mac {
@@ -479,18 +471,6 @@ fn frame(from: Mac, to: Mac, ethertype: EthernetProtocol, payload: &[u8]) -> Fra
     EthernetRepr { src_addr, dst_addr, ethertype }.emit(&mut EthernetFrame::new_unchecked(bytes.as_mut_slice()));
     bytes.extend_from_slice(payload);
     Frame::parse(&bytes).expect("it has its header")
-}
-
-/// Puts an answer where the question came from.
-fn answer_to(asked: &Datagram<'_>, answer: &[u8]) -> Option<Frame> {
-    let bytes = datagram::build(&Datagram {
-        source_mac: asked.destination_mac,
-        destination_mac: asked.source_mac,
-        source: asked.destination,
-        destination: asked.source,
-        payload: answer,
-    });
-    Frame::parse(&bytes.ok()?).ok()
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! A host of our own on a segment: ARP, static routes, scans, leases. Pure: frames and `now` in, frames out.
+//! A host of our own on a segment: ARP, static routes, scans, leases, names. Pure: frames and `now` in, frames out.
 //! Nothing listens on it: whoever asks it for a TCP connection is refused, and so knows that it was reached.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
 //! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's. Behind the probes of each round goes a
 //! barrier: a question to the machine that takes them, whose answer shows that it has worked through them.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use smoltcp::wire::{
 
 use super::frame::Frame;
 use super::leases::Leases;
+use super::names;
 use super::scan::{CAUGHT_UP, Next, PortAnswer, PortQuestion, Report, Scan};
 use super::wire::{OUTGOING, Wire, instant};
 use crate::machine::Mac;
@@ -90,6 +92,8 @@ pub(super) struct Station {
     /// Barriers of others: who asks for which address.
     asked: Vec<(Mac, Ipv4Addr)>,
     leases: Option<Leases>,
+    /// Names that it answers, if it has any, in small letters.
+    names: BTreeMap<String, Ipv4Addr>,
 }
 
 struct Running {
@@ -139,7 +143,20 @@ impl Station {
         let errors = add(IpProtocol::Icmp);
         let leases = setup.dhcp.clone().map(|config| Leases::new(config, setup.mac, epoch)).transpose()?;
         let (mac, routes) = (setup.mac, setup.routes.clone());
-        Ok(Self { mac, routes, interface, wire, sockets, probes, errors, scan: None, scans: 0, asked: vec![], leases })
+        Ok(Self {
+            mac,
+            routes,
+            interface,
+            wire,
+            sockets,
+            probes,
+            errors,
+            scan: None,
+            scans: 0,
+            asked: vec![],
+            leases,
+            names: BTreeMap::new(),
+        })
     }
 
     /// The card has this address of an earlier network; without a DHCP server that is nothing.
@@ -149,8 +166,20 @@ impl Station {
         }
     }
 
+    /// From now on it is a resolver, too, that answers this name.
+    pub(super) fn name(&mut self, name: &str, address: Ipv4Addr) {
+        self.names.insert(name.to_ascii_lowercase(), address);
+    }
+
     /// Takes a frame from its cable.
     pub(super) fn receive(&mut self, frame: Frame, now: Duration) {
+        let find = |name: &str| self.names.get(name).copied();
+        if let Some(answer) =
+            names::handle(&frame, |address| self.has(address), find).filter(|_| !self.names.is_empty())
+        {
+            self.wire.outgoing.extend(answer);
+            return;
+        }
         if let Some(answer) = self.leases.as_mut().and_then(|leases| leases.handle(frame.bytes(), now)) {
             self.wire.outgoing.extend(answer);
             return;

@@ -3,6 +3,10 @@
 
 use std::net::Ipv4Addr;
 
+use dhcp::frame::{self as datagram, Datagram};
+
+use super::frame::Frame;
+
 /// The header's length, and the longest a name may be (RFC 1035, sections 4.1.1 and 2.3.4).
 const HEADER: usize = 12;
 const LONGEST_NAME: usize = 255;
@@ -25,6 +29,31 @@ enum Code {
     Malformed = 1,
     NoSuchName = 3,
     NotImplemented = 4,
+}
+
+/// Port of a resolver.
+const PORT: u16 = 53;
+
+/// Takes a frame; none when it is not for a resolver whose address `is_own`. The answer is a frame, too, if there is one.
+pub(super) fn handle(
+    frame: &Frame,
+    is_own: impl FnOnce(Ipv4Addr) -> bool,
+    find: impl FnOnce(&str) -> Option<Ipv4Addr>,
+) -> Option<Option<Frame>> {
+    let asked = datagram::parse(frame.bytes()).ok()?;
+    if asked.destination.port() != PORT || !is_own(*asked.destination.ip()) {
+        return None;
+    }
+    Some(answer(asked.payload, find).and_then(|answer| {
+        let bytes = datagram::build(&Datagram {
+            source_mac: asked.destination_mac,
+            destination_mac: asked.source_mac,
+            source: asked.destination,
+            destination: asked.source,
+            payload: &answer,
+        });
+        Frame::parse(&bytes.ok()?).ok()
+    }))
 }
 
 /// The answer to a query; none for what is no query at all. `find` is asked for the address of a name in small letters.

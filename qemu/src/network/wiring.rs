@@ -240,6 +240,13 @@ impl Wiring {
         }
     }
 
+    /// Has a host of ours answer this name.
+    pub(super) fn name(&mut self, host: Port, name: &str, address: Ipv4Addr) {
+        if let End::Host(station) = &mut self.cables[host.0].end {
+            station.name(name, address);
+        }
+    }
+
     /// Keeps an address of the gateway's on that cable for one card alone.
     pub(super) fn reserve(&mut self, gateway: Port, card: Mac, address: Ipv4Addr, held: LeaseState, now: Duration) {
         if let End::Gateway(leg) = self.cables[gateway.0].end {

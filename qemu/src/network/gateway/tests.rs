@@ -1,5 +1,8 @@
 //! The gateway on segments in virtual time, with machines that are TCP/IP stacks.
 
+use std::net::SocketAddrV4;
+
+use dhcp::frame::{self as datagram, Datagram};
 use dhcp::wire::{DhcpMessage, MessageType};
 use proptest::prelude::*;
 use smoltcp::socket::tcp::State;

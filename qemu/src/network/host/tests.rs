@@ -1,5 +1,9 @@
 //! A host of ours against another smoltcp host, on a wire of vectors and in virtual time.
 
+use std::net::SocketAddrV4;
+
+use dhcp::HardwareAddress;
+use dhcp::frame::{self, Datagram};
 use smoltcp::socket::tcp as stream;
 
 use super::super::fault::Random;
@@ -342,4 +346,27 @@ fn a_host_refuses_connections_to_itself() {
         };
         assert_eq!(report.ports(answer), [79, 80, 81]);
     }
+}
+
+#[test]
+fn a_host_answers_names_once_it_has_one() {
+    let datagram = |to: Ipv4Addr| {
+        frame::build(&Datagram {
+            source_mac: HardwareAddress(Mac::numbered(2).0),
+            destination_mac: HardwareAddress(Mac::numbered(1).0),
+            source: SocketAddrV4::new(TARGET, 5353),
+            destination: SocketAddrV4::new(to, 53),
+            payload: b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\x02m1\0\0\x01\0\x01",
+        })
+        .unwrap()
+    };
+    let mut station = asker();
+    let answers = |station: &mut Station, to| {
+        station.receive(Frame::parse(&datagram(to)).unwrap(), Duration::ZERO);
+        station.send().map(|frame| frame.bytes().ends_with(&BEHIND.octets()))
+    };
+    assert_eq!(answers(&mut station, ASKER), None);
+    station.name("M1", BEHIND);
+    assert_eq!(answers(&mut station, ASKER), Some(true));
+    assert_eq!(answers(&mut station, TARGET), None, "another's address");
 }
