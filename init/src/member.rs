@@ -20,6 +20,7 @@ use keys::directory::{Coordinator, Directory};
 use model::Chain;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::time::Interval;
 use unlock::renewal::Giver;
 
 use crate::control::LOOK;
@@ -29,6 +30,7 @@ use crate::records::{self, Records};
 #[cfg(feature = "faults")]
 use crate::rpc::public::Broken;
 use crate::runtime::services::{Ends, Run, Unit, until};
+use crate::runtime::standstills::NextStandstill;
 use crate::runtime::{clock, durable, tasks};
 use attend::{Attended, ClientError, Dialler};
 pub(crate) use perform::Performer;
@@ -141,7 +143,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
     missing.mark_changed();
     held.mark_changed();
     let mut own = Own::of(&performer);
-    let mut looks = tokio::time::interval(LOOK);
+    let (mut looks, mut standstill) = (tokio::time::interval(LOOK), facts.standstills().watch());
     loop {
         for effect in out.drain(..) {
             perform(effect, &performer, &dialler, &mut attended, &mut underway)?;
@@ -162,13 +164,22 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
             },
             () = performer.context().reach.recovers.notified() => Event::Recover,
             () = performer.context().reach.erases.notified() => Event::Erase,
-            _ = looks.tick() => match performer.renews() {
+            () = time_to_look(&mut looks, &mut standstill) => match performer.renews() {
                 true => Event::Renew,
                 false => continue,
             },
             () = until(life.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
         performer.view(|view| life.handle(event, view, clock::now(), &mut out));
+    }
+}
+
+/// Waits until it is time to look at the certificates of services: each [`LOOK`], and once the machine has stood still, since they may have
+/// ended meanwhile.
+async fn time_to_look(looks: &mut Interval, standstill: &mut NextStandstill) {
+    tokio::select! {
+        _ = looks.tick() => {}
+        () = standstill.wait() => {}
     }
 }
 

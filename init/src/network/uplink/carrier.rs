@@ -1,6 +1,6 @@
 //! Which uplinks have a carrier, as the kernel tells it by multicast. What that means, others decide.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netlink_packet_core::NetlinkPayload;
 use rtnetlink::MulticastGroup;
@@ -17,11 +17,12 @@ pub(super) type Carriers = BTreeSet<u32>;
 
 /// Keeps [`Network::carriers`] what the kernel says of `links`.
 pub(super) fn unit(network: &Network, links: &[Link]) -> Unit {
-    let (network, links) = (network.clone(), links.iter().map(|link| link.index).collect::<BTreeSet<_>>());
+    let names = links.iter().map(|link| (link.index, link.name.clone()));
+    let (network, links) = (network.clone(), names.collect::<BTreeMap<_, _>>());
     Unit::task("carriers", Ends::Never, Run::task(move || hear(network.clone(), links.clone())))
 }
 
-async fn hear(network: Network, links: BTreeSet<u32>) -> Result<(), Error> {
+async fn hear(network: Network, links: BTreeMap<u32, String>) -> Result<(), Error> {
     let heard = rtnetlink::new_multicast_connection(&[MulticastGroup::Link]);
     let (connection, handle, mut news) = heard.map_err(Error::Socket)?;
     let _carrying = tasks::spawn(connection);
@@ -40,10 +41,12 @@ async fn hear(network: Network, links: BTreeSet<u32>) -> Result<(), Error> {
 }
 
 /// Notes a link's carrier, and wakes those that wait if it changed.
-fn take(network: &Network, links: &BTreeSet<u32>, link: &LinkMessage) {
+fn take(network: &Network, links: &BTreeMap<u32, String>, link: &LinkMessage) {
     let index = link.header.index;
-    if links.contains(&index) {
-        network.carriers.send_if_modified(|carriers| note(carriers, index, link.header.flags));
+    let Some(name) = links.get(&index) else { return };
+    if network.carriers.send_if_modified(|carriers| note(carriers, index, link.header.flags)) {
+        let is_there = network.carriers.borrow().contains(&index);
+        tracing::info!(link = name, "{}", if is_there { "the link has a carrier" } else { "the link has no carrier" });
     }
 }
 
