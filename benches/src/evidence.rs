@@ -34,11 +34,11 @@ pub struct Difference {
 /// PID 1 differs; that is the point.
 const OURS: &str = "/bin/init";
 
-/// The arguments of every service of a plan, as evidence has them.
+/// The arguments of every service of a plan that the floor has as well, as evidence has them.
 #[must_use]
 pub fn argv(plan: &ServicePlan) -> BTreeMap<String, Vec<String>> {
     let argv = |unit: services::Unit| Some((unit.spec.name.to_string(), unit.as_program()?.argv.clone()));
-    services::wanted(plan).into_iter().filter_map(argv).collect()
+    crate::floor::units(plan).into_iter().filter_map(argv).collect()
 }
 
 /// All that differs, but for PID 1 itself and the id of the cluster, which is drawn at create.

@@ -44,6 +44,12 @@ pub fn plan() -> ServicePlan {
     }
 }
 
+/// The units that the floor runs the programs of: the least that makes a node Ready and runs a pod, so that it has no resolver.
+#[must_use]
+pub fn units(plan: &ServicePlan) -> Vec<Unit> {
+    services::wanted(plan).into_iter().filter(|unit| unit.spec.name.as_str() != services::names::DNS).collect()
+}
+
 /// Why there are no keys for a floor.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
@@ -99,7 +105,7 @@ impl Keys {
             let below = path.strip_prefix("/run").expect("services write below /run only");
             files.push(FloorFile { path: format!("{RUN}{below}"), bytes: bytes.to_vec() });
         };
-        let units = services::wanted(plan);
+        let units = units(plan);
         for file in units.iter().filter_map(Unit::as_program).flat_map(|program| &program.files) {
             // Straight to the apiserver: the floor needs no balancer over coordinators, Cairn has one.
             put(file.path, file.contents.replace(&balanced(), &direct(plan)).as_bytes());
@@ -165,7 +171,7 @@ mod tests {
         let mut there: BTreeSet<String> = files.iter().map(|file| file.path.replacen(RUN, "/run", 1)).collect();
         assert_eq!(there.len(), files.len(), "no path twice");
         there.extend(services::DIRECTORIES.iter().map(|directory| directory.path.to_owned()));
-        for unit in services::wanted(&plan) {
+        for unit in units(&plan) {
             let Some(program) = unit.as_program() else { continue };
             for file in program.credentials.iter().flat_map(|one| [one.certificate_path(), one.key_path()]) {
                 assert!(there.contains(&file), "{} needs {file}", unit.spec.name);

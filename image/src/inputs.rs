@@ -93,6 +93,8 @@ pub enum RootProgram {
     Runc,
     /// The Kubernetes multicall.
     Kube,
+    /// CoreDNS.
+    CoreDns,
     /// mkfs of XFS.
     MkfsXfs,
     /// CNI plugin ptp.
@@ -111,13 +113,14 @@ pub enum RootProgram {
 
 impl RootProgram {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Init,
         Self::Etcd,
         Self::Containerd,
         Self::ContainerdShim,
         Self::Runc,
         Self::Kube,
+        Self::CoreDns,
         Self::MkfsXfs,
         Self::CniPtp,
         Self::CniHostLocal,
@@ -137,6 +140,7 @@ impl RootProgram {
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Runc => "runc",
             Self::Kube => "kube",
+            Self::CoreDns => "coredns",
             Self::MkfsXfs => "mkfs.xfs",
             Self::CniPtp => "ptp",
             Self::CniHostLocal => "host-local",

@@ -8,7 +8,7 @@ use crate::manifest::{ImageProfile, Manifest, ManifestEntry};
 use crate::names;
 use crate::root::{self, RootContent};
 
-/// bzImage, initramfs and root.img together, in bytes: what a direct boot loads and what an update will carry.
+/// bzImage, initramfs and root.img of a release together, in bytes: what a direct boot loads and what an update will carry.
 const BOOT_LIMIT: u64 = 135_000_000;
 /// Files of the root that are neither an upstream component's program nor the guest, uncompressed, in bytes. Notices are counted.
 const USERLAND_LIMIT: u64 = 20_000_000;
@@ -61,7 +61,7 @@ pub enum OverLimit {
 pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
     let artefact = |name| manifest.artefacts.get(name).map_or(0, ManifestEntry::size);
     let boot = [names::KERNEL, names::INITRAMFS, names::ROOT].map(artefact).iter().sum();
-    if boot > BOOT_LIMIT {
+    if manifest.profile == ImageProfile::Release && boot > BOOT_LIMIT {
         return Err(OverLimit::Boot(boot));
     }
     let (mut userland, mut guest) = (0, None);
@@ -100,6 +100,7 @@ fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
             | RootProgram::ContainerdShim
             | RootProgram::Runc
             | RootProgram::Kube
+            | RootProgram::CoreDns
             | RootProgram::CniPtp
             | RootProgram::CniHostLocal
             | RootProgram::CniLoopback => Some(Origin::Upstream),

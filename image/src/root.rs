@@ -102,6 +102,7 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/kube-controllers", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kubelet", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kube-proxy", RootContent::Link("kube"), "picked by its name; nothing starts it yet"),
+    row("/bin/coredns", RootContent::Executable(RootProgram::CoreDns), "resolves names for the machine's pods"),
     row("/bin/mkfs.xfs", RootContent::Executable(RootProgram::MkfsXfs), "formats the data partition at create"),
     RootRow {
         only: Some(ImageProfile::Debug),

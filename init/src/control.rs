@@ -9,6 +9,7 @@ mod clients;
 mod conditions;
 mod node;
 mod pods;
+mod resolvers;
 
 use std::fs;
 use std::io;
@@ -21,12 +22,14 @@ use probe::http::LocalServer;
 use services::{ServicePlan, ServiceProgram, ServiceRole, Task};
 use supervise::Spec;
 use sys::process::Privileges;
+use tokio::sync::watch;
 
 pub(crate) use self::balancer::Apiservers;
 pub(crate) use self::certificates::LOOK;
 pub(crate) use self::clients::{Clients, SignedKeys};
 pub(crate) use self::conditions::report;
 use crate::enrolment::{self, Authorities, LoadError};
+use crate::network::uplink::Resolvers;
 use crate::records::{Records, RevocationError};
 use crate::runtime::child::Command;
 use crate::runtime::services::{Ends, Run, Unit};
@@ -75,6 +78,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) signed: Option<SignedKeys>,
     /// Apiservers to which the machine's clients are led.
     pub(crate) apiservers: &'a Apiservers,
+    /// Resolvers that the machine's links have.
+    pub(crate) resolvers: &'a watch::Receiver<Resolvers>,
 }
 
 /// Name of the task that looks at how old certificates are.
@@ -180,6 +185,11 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
             Run::task(move || node::observe(board.clone(), api.clone(), plan.clone(), began))
         }
+        Task::Resolvers => {
+            let (gateway, resolvers) = (plan.assignment.gateway(), ground.resolvers.clone());
+            let gateway = gateway.expect("the unit is wanted of a worker alone");
+            Run::task(move || resolvers::follow(gateway, resolvers.clone()))
+        }
         Task::Pods => Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
     }
 }
@@ -195,6 +205,7 @@ fn of_program(spec: Spec, program: ServiceProgram, clients: &Clients) -> Unit {
             privileges: match program.privileges {
                 services::ServicePrivileges::Fixed => Privileges::Fixed,
                 services::ServicePrivileges::MayGrow => Privileges::MayGrow,
+                services::ServicePrivileges::Binds { user } => Privileges::Binds(user),
             },
             limits: program.limits,
             apart: program.record,

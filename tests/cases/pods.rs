@@ -1,6 +1,8 @@
 //! Pods of the image's own and of who means harm, on copies of the machine of `kube.rs`: what is refused to them, what they see of
 //! the machine, who reaches them, and what they can take.
 
+use std::net::Ipv4Addr;
+
 use crate::{Case, CommandRefusal, Context, FleetKind, Prerequisite, Starts, web_pod, wild_namespace, wild_pod};
 use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
@@ -21,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     case("nothing behind a machine's pods is reached from outside", &["A7"], behind),
     case("a pod calls pods and what is outside, no machine's API", &["A2", "A7", "W7"], calls),
     case("a pod has 64 connections to the Kubernetes API", &["O2", "W1"], api),
+    case("a pod asks its machine for the cluster's names", &["A7", "W2"], names),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
 
@@ -192,6 +195,53 @@ fn api(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A name outside, and where it leads.
+const ABROAD: &str = "outside.example";
+const THERE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+
+/// A service that the apiserver makes, one without an address of its own that leads to the pod, one that there is not; and a name
+/// outside, where no link names a resolver, and where the lease of one does.
+fn names(t: &Context) -> anyhow::Result<()> {
+    let mut cluster = Cluster::wild(t)?;
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": "web" },
+        "spec": { "clusterIP": "None", "selector": { "app": "web" }, "ports": [{ "port": 8080 }] },
+    });
+    cluster.kubectl(&["label", "pod/web", "app=web"])?;
+    cluster.apply(t, &service)?;
+    let pod = cluster.get("pod/web")?["status"]["podIP"].as_str().context("it has an address")?.to_owned();
+    cluster.kubectl(&[
+        "wait",
+        "--for=jsonpath={.endpoints[0].addresses[0]}",
+        "endpointslice",
+        "--selector=kubernetes.io/service-name=web",
+        POD,
+    ])?;
+    let expected = [
+        ("kubernetes.default.svc.cluster.local", "10.96.0.1"),
+        ("web.default.svc.cluster.local", pod.as_str()),
+        ("nobody.default.svc.cluster.local", "NXDOMAIN"),
+        (ABROAD, "REFUSED"),
+    ];
+    cluster.hears(t, &expected)?;
+    cluster.outside.host.name(ABROAD, THERE);
+    for (up, says) in [(false, "the link has no carrier"), (true, "the link has a carrier")] {
+        cluster.vm.qmp().execute("set_link", &json!({ "name": "nic1", "up": up }), t.within(5))?;
+        let notices = || {
+            let log = cluster.log("init").ok()?;
+            log.iter().rfind(|line| line.contains(" carrier")).filter(|line| line.contains(says)).map(drop)
+        };
+        cluster.vm.until(t.within(10), notices).with_context(|| format!("it does not notice: {says}"))?;
+    }
+    let takes_it =
+        || cluster.log("kube.dns").ok()?.iter().any(|line| line.contains("Reloading complete")).then_some(());
+    cluster.vm.until(t.within(20), takes_it).context("the resolver asks nobody else")?;
+    cluster.kubectl(&["delete", "pod/asks", "--namespace", WILD, POD])?;
+    cluster.hears(t, &[expected[0], (ABROAD, &THERE.to_string())])
+}
+
 /// Upper bounds as the kernel has them, written out: the cgroup, memory.min, memory.max, pids.max.
 const BOUNDS: &[[&str; 4]] = &[
     ["init", "33554432", "max", "max"],
@@ -201,6 +251,7 @@ const BOUNDS: &[[&str; 4]] = &[
     ["services/kube.apiserver", "0", "3221225472", "1024"],
     ["services/kube.kubelet", "0", "1073741824", "4096"],
     ["services/kube.controllers", "0", "1073741824", "1024"],
+    ["services/kube.dns", "0", "268435456", "256"],
 ];
 /// Processes and threads that one pod may have; a few of them are runc's and the pod's first container's.
 const PIDS_OF_A_POD: u64 = 1024;
@@ -293,6 +344,15 @@ impl Cluster {
         let said = self.said_by(program)?;
         ended.with_context(|| said.clone())?;
         Ok(said)
+    }
+
+    /// A pod asks for these names, and is answered so by UDP and by TCP.
+    fn hears(&self, t: &Context, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+        let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
+        let lines = expected.iter().map(|(name, said)| format!("{name}: {said} by UDP, {said} by TCP\n"));
+        let (said, lines) = (self.called_by(t, "asks", &names.join(" "), |_| ())?, lines.collect::<String>());
+        ensure!(said == lines, "{said} instead of {lines}");
+        Ok(())
     }
 
     fn first_line_of(&self, pod: &str) -> Option<String> {

@@ -36,6 +36,8 @@ pub(crate) struct Components {
     pub(crate) runc: Component,
     /// The CNI plugins ptp, host-local and loopback.
     pub(crate) cni: Component,
+    /// CoreDNS.
+    pub(crate) coredns: Component,
     /// mkfs.xfs.
     pub(crate) xfsprogs: Component,
     /// kubectl for the host; not part of the image.
@@ -136,6 +138,15 @@ const CNI: Recipe = Recipe {
     c: C::None,
 };
 
+const COREDNS: Recipe = Recipe {
+    name: "coredns",
+    upstream: "github.com/coredns/coredns",
+    executables: &[("coredns", ".")],
+    tags: "grpcnotrace",
+    stamps: &[],
+    c: C::None,
+};
+
 /// Builds all components, or takes them from the cache.
 ///
 /// # Errors
@@ -147,6 +158,7 @@ pub(crate) fn build(workspace: &Workspace, cache: &BuildCache) -> Result<Compone
         containerd: module(&CONTAINERD)?,
         runc: module(&RUNC)?,
         cni: module(&CNI)?,
+        coredns: module(&COREDNS)?,
         kube: module(&KUBE)?,
         kubectl: module(&KUBECTL)?,
         xfsprogs: xfsprogs::build(cache)?,
@@ -170,8 +182,8 @@ pub(crate) fn tests(workspace: &Workspace) -> Command {
 
 impl Components {
     /// Components that go into the image: everything but kubectl.
-    pub(crate) fn of_image(&self) -> [&Component; 6] {
-        [&self.etcd, &self.containerd, &self.runc, &self.cni, &self.kube, &self.xfsprogs]
+    pub(crate) fn of_image(&self) -> [&Component; 7] {
+        [&self.etcd, &self.containerd, &self.runc, &self.cni, &self.coredns, &self.kube, &self.xfsprogs]
     }
 
     /// kubectl itself, for the commands that call it.

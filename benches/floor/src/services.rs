@@ -39,7 +39,7 @@ impl Services {
             Run::Program(program) => Some(Service { spec: unit.spec, program, pid: None }),
             Run::Task(_) => None,
         };
-        let services = services::wanted(plan).into_iter().filter_map(service);
+        let services = benches::floor::units(plan).into_iter().filter_map(service);
         let services = Self(Arc::new(Mutex::new(services.collect())));
         services.each(|service| if service.waits_for().next().is_none() { service.start() } else { Ok(()) })?;
         Ok(services)

@@ -50,6 +50,8 @@ pub enum WorkerCertificate {
     KubeletClient,
     /// The kubelet's as a server.
     KubeletServer,
+    /// The resolver's as a client of the Kubernetes API.
+    DnsClient,
 }
 
 /// Requests of a worker for certificates, each with a PKCS #10 request in DER.
@@ -132,6 +134,7 @@ impl From<CertificateRequests> for wire::CertifyRequest {
             let certificate = match certificate {
                 WorkerCertificate::KubeletClient => wire::WorkerCertificate::KubeletClient,
                 WorkerCertificate::KubeletServer => wire::WorkerCertificate::KubeletServer,
+                WorkerCertificate::DnsClient => wire::WorkerCertificate::DnsClient,
             };
             wire::WorkerCertificateRequest { certificate: certificate.into(), request }
         };
@@ -150,6 +153,7 @@ impl TryFrom<wire::CertifyRequest> for CertificateRequests {
             let certificate = match asked.certificate() {
                 wire::WorkerCertificate::KubeletClient => WorkerCertificate::KubeletClient,
                 wire::WorkerCertificate::KubeletServer => WorkerCertificate::KubeletServer,
+                wire::WorkerCertificate::DnsClient => WorkerCertificate::DnsClient,
                 wire::WorkerCertificate::Unspecified => return Err(FieldError::new("certificate", Problem::Unknown)),
             };
             if asked.request.len() > MOST_REQUEST_BYTES {
@@ -385,8 +389,9 @@ mod tests {
     /// Proves: W3
     #[test]
     fn requests_for_certificates_are_read_with_care() {
-        use WorkerCertificate::{KubeletClient, KubeletServer};
-        let good = CertificateRequests(vec![(KubeletServer, vec![1]), (KubeletClient, vec![2; 1024])]);
+        use WorkerCertificate::{DnsClient, KubeletClient, KubeletServer};
+        let good =
+            CertificateRequests(vec![(KubeletServer, vec![1]), (KubeletClient, vec![2; 1024]), (DnsClient, vec![3])]);
         assert_eq!(CertificateRequests::try_from(wire::CertifyRequest::from(good.clone())), Ok(good));
         let refused = |requests: Vec<(i32, usize)>| {
             let asked = |(certificate, bytes)| wire::WorkerCertificateRequest { certificate, request: vec![1; bytes] };
@@ -395,7 +400,7 @@ mod tests {
         };
         assert_eq!(refused(vec![]), "requests");
         assert_eq!(refused(vec![(1, 9); 9]), "requests");
-        assert_eq!((refused(vec![(1, 9), (0, 9)]), refused(vec![(3, 9)])), ("certificate", "certificate"));
+        assert_eq!((refused(vec![(1, 9), (0, 9)]), refused(vec![(4, 9)])), ("certificate", "certificate"));
         assert_eq!(refused(vec![(1, 1025)]), "request");
     }
 

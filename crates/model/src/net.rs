@@ -42,6 +42,24 @@ impl Prefixes {
         Self { vpn, pods: POD_PREFIX, services: SERVICE_PREFIX }
     }
 
+    /// Address of the service `kubernetes`: the first one, fixed by the apiserver.
+    ///
+    /// # Panics
+    /// Where services have fewer than eleven addresses: none do.
+    #[must_use]
+    pub fn kubernetes_service(self) -> Ipv4Addr {
+        self.services.nth(1).expect("services have more than one address")
+    }
+
+    /// Address of the service `kube-dns`: the tenth one, as charts expect it.
+    ///
+    /// # Panics
+    /// As above.
+    #[must_use]
+    pub fn dns_service(self) -> Ipv4Addr {
+        self.services.nth(10).expect("services have more than ten addresses")
+    }
+
     /// Each with what it is for.
     #[must_use]
     pub const fn rows(self) -> [(Ipv4Prefix, &'static str); 3] {

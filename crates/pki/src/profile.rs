@@ -74,6 +74,11 @@ pub enum CertificateProfile<'a> {
         /// The node's VPN address.
         vpn: Ipv4Addr,
     },
+    /// A machine's resolver as a client of the apiserver.
+    KubeDns {
+        /// The node that it serves.
+        node: &'a NodeName,
+    },
     /// PID 1 of a control plane, which keeps node objects as the records have them.
     KubeCoordinator,
     /// PID 1 while it creates the bindings of the cairn groups; never leaves memory.
@@ -174,6 +179,8 @@ const OWNER: Duration = Duration::from_secs(24 * 3600);
 pub const OWNERS: &str = "cairn:owners";
 /// The group that PID 1 of a control plane is in; bound to a role of the same name.
 pub const COORDINATORS: &str = "cairn:coordinators";
+/// The group that the machines' resolvers are in; bound to a role of the same name.
+pub const RESOLVERS: &str = "cairn:resolvers";
 /// The group the apiserver is in towards kubelets; bound to `system:kubelet-api-admin`.
 pub const APISERVERS: &str = "cairn:apiservers";
 /// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
@@ -312,6 +319,12 @@ impl CertificateProfile<'_> {
                 format!("system:node:{node}"),
                 vec![dns(node.as_str()), AlternativeName::Ip(vpn)],
                 "the apiserver reaches a kubelet by the node's internal address or host name",
+            ),
+            Self::KubeDns { node } => client(
+                Kubernetes,
+                &format!("cairn:resolver:{node}"),
+                Some(RESOLVERS),
+                "follows services and where they lead; bound to a role that lists its verbs",
             ),
             Self::KubeCoordinator => client(
                 Kubernetes,

@@ -142,6 +142,14 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             service,
         ),
         row(
+            CertificateProfile::KubeDns { node },
+            Kubernetes,
+            client,
+            "O=cairn:resolvers, CN=cairn:resolver:node-1",
+            &[],
+            service,
+        ),
+        row(
             CertificateProfile::KubeCoordinator,
             Kubernetes,
             client,

@@ -4,7 +4,10 @@
 
 use pki::{AuthorityKind, CertificateProfile};
 
-use crate::plan::{ServicePlan, kubernetes_service};
+use crate::plan::{PREFIXES, ServicePlan};
+
+/// User that CoreDNS runs as: nobody else does.
+pub(crate) const DNS_USER: u32 = 53;
 
 /// A key and its certificate, as two PEM files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,11 +35,13 @@ pub enum Credential {
     KubeletClient,
     /// The kubelet's towards the apiserver as its client.
     KubeletServer,
+    /// The resolver's towards the apiserver.
+    DnsClient,
 }
 
 impl Credential {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdMachineClient,
@@ -48,6 +53,7 @@ impl Credential {
         Self::ControllersServer,
         Self::KubeletClient,
         Self::KubeletServer,
+        Self::DnsClient,
     ];
 
     /// The profile its certificate follows; the profile says which authority signs it.
@@ -59,13 +65,14 @@ impl Credential {
             Self::EtcdPeer => CertificateProfile::EtcdPeer { machine, node, vpn },
             Self::EtcdMachineClient => CertificateProfile::EtcdMachineClient { machine },
             Self::EtcdApiserverClient => CertificateProfile::EtcdApiserverClient { machine },
-            Self::Apiserver => CertificateProfile::Apiserver { vpn, service: kubernetes_service() },
+            Self::Apiserver => CertificateProfile::Apiserver { vpn, service: PREFIXES.kubernetes_service() },
             Self::ApiserverKubeletClient => CertificateProfile::ApiserverKubeletClient,
             Self::ControllerManager => CertificateProfile::ControllerManager,
             Self::Scheduler => CertificateProfile::Scheduler,
             Self::ControllersServer => CertificateProfile::LoopbackServer { component: "kube-controllers" },
             Self::KubeletClient => CertificateProfile::KubeletClient { node },
             Self::KubeletServer => CertificateProfile::KubeletServer { node, vpn },
+            Self::DnsClient => CertificateProfile::KubeDns { node },
         }
     }
 
@@ -73,6 +80,12 @@ impl Credential {
     #[must_use]
     pub fn certificate_path(self) -> String {
         format!("/run/cairn/pki/{}.crt", self.stem())
+    }
+
+    /// User that owns the private key, and nobody else reads it.
+    #[must_use]
+    pub fn user(self) -> u32 {
+        if self == Self::DnsClient { DNS_USER } else { 0 }
     }
 
     /// Where the private key goes (PKCS#8 PEM, secret, mode 0600).
@@ -94,6 +107,7 @@ impl Credential {
             Self::ControllersServer => "controllers-server",
             Self::KubeletClient => "kubelet-client",
             Self::KubeletServer => "kubelet-server",
+            Self::DnsClient => "dns-client",
         }
     }
 }

@@ -17,7 +17,9 @@ pub struct ServiceDirectory {
 pub const DIRECTORIES: &[ServiceDirectory] = &[
     ServiceDirectory { path: "/run/cairn/kube", mode: 0o755, role: None },
     ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755, role: None },
-    ServiceDirectory { path: "/run/cairn/pki", mode: 0o700, role: None },
+    ServiceDirectory { path: "/run/cairn/dns", mode: 0o755, role: Some(ServiceRole::Worker) },
+    // Whoever is not root finds the certificates that it knows by name, and reads no other's key.
+    ServiceDirectory { path: "/run/cairn/pki", mode: 0o711, role: None },
     // etcd complains about anything wider.
     ServiceDirectory { path: "/data/etcd", mode: 0o700, role: Some(ServiceRole::Coordinator) },
     ServiceDirectory { path: "/data/containerd", mode: 0o711, role: None },

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod balancer;
 pub mod bootstrap;
 pub(crate) mod control_plane;
+pub mod dns;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubelet;
 mod node_roles;

@@ -10,6 +10,10 @@ pub const APISERVER: &str = "kube.apiserver";
 pub const KUBELET: &str = "kube.kubelet";
 /// Controller-manager and scheduler of this machine.
 pub const CONTROLLERS: &str = "kube.controllers";
+/// Resolver of the machine's pods.
+pub const DNS: &str = "kube.dns";
+/// Task that tells the resolver where names outside the cluster are asked for.
+pub const RESOLVERS: &str = "kube.resolvers";
 /// Task that makes etcd's users.
 pub const MAKES_USERS: &str = "etcd.users";
 /// Task that carries connections to an apiserver that answers.

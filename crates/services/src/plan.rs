@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use model::{
-    Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, SERVICE_PREFIX,
+    Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Prefixes, VPN_PREFIX,
 };
 
 /// Cluster that etcd begins with. But for the last it is read only while etcd has no data.
@@ -119,7 +119,5 @@ impl ServicePlan {
 /// The apiserver as clients on the machine reach it: a balancer of PID 1 over the coordinators.
 pub(crate) const LOCAL_API: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, KUBERNETES_API_PORT);
 
-/// The first address of the service prefix: the `kubernetes` service (fixed by the apiserver).
-pub(crate) fn kubernetes_service() -> Ipv4Addr {
-    SERVICE_PREFIX.nth(1).expect("the service prefix has 65 536 addresses")
-}
+/// Prefixes that Kubernetes is started with.
+pub(crate) const PREFIXES: Prefixes = Prefixes::of(VPN_PREFIX);

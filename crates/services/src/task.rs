@@ -24,6 +24,8 @@ pub enum Task {
     Upkeep,
     /// Looks whether the node is Ready.
     Observer,
+    /// Tells the pods' resolver where names outside the cluster are asked for.
+    Resolvers,
     /// Ends the pods when the machine ends.
     Pods,
 }
@@ -32,8 +34,16 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 7] =
-        [Self::Users, Self::Balancer, Self::Images, Self::Bootstrap, Self::Upkeep, Self::Observer, Self::Pods];
+    const ALL: [Self; 8] = [
+        Self::Users,
+        Self::Balancer,
+        Self::Images,
+        Self::Bootstrap,
+        Self::Upkeep,
+        Self::Observer,
+        Self::Resolvers,
+        Self::Pods,
+    ];
 
     /// Name of the task in the tree.
     pub(crate) const fn name(self) -> &'static str {
@@ -44,6 +54,7 @@ impl Task {
             Self::Bootstrap => names::BOOTSTRAP,
             Self::Upkeep => names::UPKEEP,
             Self::Observer => names::OBSERVER,
+            Self::Resolvers => names::RESOLVERS,
             Self::Pods => names::PODS,
         }
     }
@@ -59,7 +70,7 @@ impl Task {
             Self::Upkeep => vec![Need::finished(names::BOOTSTRAP)],
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
             // It asks another machine's, which no tree of this one knows.
-            Self::Observer | Self::Balancer => Vec::new(),
+            Self::Observer | Self::Balancer | Self::Resolvers => Vec::new(),
         }
     }
 
@@ -68,8 +79,8 @@ impl Task {
         let spec = lasting(self.name(), self.needs(plan));
         match self {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
-            // Where it listens for pods.
-            Self::Balancer => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
+            // Where it, or the resolver, listens for pods.
+            Self::Balancer | Self::Resolvers => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
             Self::Upkeep | Self::Observer => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
@@ -81,7 +92,7 @@ impl Task {
             Self::Users => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
             Self::Bootstrap | Self::Upkeep => &[ServiceRole::ControlPlane],
-            Self::Images | Self::Observer | Self::Pods => &[ServiceRole::Worker],
+            Self::Images | Self::Observer | Self::Resolvers | Self::Pods => &[ServiceRole::Worker],
         }
     }
 

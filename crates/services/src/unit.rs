@@ -91,6 +91,11 @@ pub enum ServicePrivileges {
     Fixed,
     /// The service starts programs for others, and decides for them.
     MayGrow,
+    /// Never; and it is not root, but this user, who may take ports below 1024 and nothing else.
+    Binds {
+        /// Number of the user, and of its group.
+        user: u32,
+    },
 }
 
 /// Lines that belong into a log of their own: there they are not lost among others.

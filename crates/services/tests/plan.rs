@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use services::{
     Credential, DIRECTORIES, ETCD_REVOKED, ETCD_USERS, EtcdCluster, EtcdPlan, EtcdRights, EtcdUsers, ReadinessProbe,
     Run, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, ServiceFile, ServicePlan, ServicePrivileges,
-    ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, names, reserve, wanted,
+    ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, dns, names, reserve, wanted,
 };
 use supervise::{Fingerprint, Need, Readiness, Spec, Tree};
 
@@ -253,7 +253,7 @@ fn what_changes_replaces_the_units_that_it_is_about() {
     };
     assert_eq!(
         differ(&other(3), &other(4)),
-        "containerd kube.balancer kube.kubelet",
+        "containerd kube.balancer kube.dns kube.kubelet kube.resolvers",
         "its network is its pods', it is another node, and serves its pods elsewhere"
     );
 }
@@ -307,6 +307,7 @@ fn each_service_has_bounds_of_its_own() {
         ("kube.apiserver", 3 * GIB, 1024, false),
         ("kube.kubelet", GIB, 4096, true),
         ("kube.controllers", GIB, 1024, false),
+        ("kube.dns", GIB / 4, 256, false),
     ];
     assert_eq!(seen, expected.map(|(name, memory, pids, grows)| (name.to_owned(), memory, pids, grows)));
 }
@@ -321,12 +322,12 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         let plan = ServicePlan { assignment: assigned(role, kubernetes), etcd, ..plan() };
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
-    let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers \
-               kube.balancer images kube.bootstrap kube.upkeep kube.observer pods";
+    let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers kube.dns \
+               kube.balancer images kube.bootstrap kube.upkeep kube.observer kube.resolvers pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
     let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
-    let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
+    let worker = "containerd kube.kubelet kube.dns kube.balancer images kube.observer kube.resolvers pods";
     assert_eq!(runs(Node, &[Worker]), worker);
     assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
     let without_etcd = ServicePlan { etcd: None, ..plan() };
@@ -494,27 +495,51 @@ fn the_first_objects_end_with_a_mark_that_allows_nothing() {
     for set in &sets {
         let (mark, before) = set.objects.split_last().unwrap();
         assert_eq!(format!("{}/{}", mark.path, mark.name), set.mark_path());
-        assert_eq!(before.len(), 2);
+        assert!(!before.is_empty());
         let read: serde_json::Value = serde_json::from_str(&mark.body).unwrap();
         assert_eq!((&read["kind"], &read["rules"]), (&"ClusterRole".into(), &serde_json::json!([])));
         assert!(before.iter().all(|object| !object.body.contains(mark.name)), "bound to nobody");
     }
-    assert_ne!(sets[0].mark_path(), sets[1].mark_path());
+    let marks: BTreeSet<_> = sets.iter().map(bootstrap::ObjectSet::mark_path).collect();
+    assert_eq!(marks.len(), sets.len());
 }
 
-/// Rights of PID 1 of a control plane in Kubernetes, written out.
+/// Rights of PID 1 of a control plane, and of machines' resolvers, in Kubernetes, written out.
+///
+/// Proves: W7
 #[test]
-fn pid_1_of_a_control_plane_may_list_patch_and_delete_nodes() {
+fn pid_1_may_change_nodes_and_a_resolver_may_follow_services() {
     let objects = bootstrap::sets().into_iter().flat_map(|set| set.objects);
-    let roles = objects.filter(|object| object.path.ends_with("/clusterroles"));
-    let rules: Vec<serde_json::Value> = roles
-        .flat_map(|role| {
-            let read: serde_json::Value = serde_json::from_str(&role.body).unwrap();
-            read["rules"].as_array().unwrap().clone()
-        })
-        .collect();
-    let nodes = serde_json::json!({ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] });
-    assert_eq!(rules, [nodes]);
+    let rules = objects.filter(|object| object.path.ends_with("/clusterroles")).flat_map(|role| {
+        let read: serde_json::Value = serde_json::from_str(&role.body).unwrap();
+        read["rules"].as_array().unwrap().iter().map(|rule| (role.name, rule.clone())).collect::<Vec<_>>()
+    });
+    let may = |who, group: &str, resources: &[&str], verbs: &[&str]| {
+        (who, serde_json::json!({ "apiGroups": [group], "resources": resources, "verbs": verbs }))
+    };
+    let expected = [
+        may("cairn:coordinators", "", &["nodes"], &["list", "patch", "delete"]),
+        may("cairn:resolvers", "", &["services", "namespaces"], &["list", "watch"]),
+        may("cairn:resolvers", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
+    ];
+    assert_eq!(rules.collect::<Vec<_>>(), expected);
+}
+
+/// Proves: W2
+#[test]
+fn a_resolver_asks_outside_only_where_the_uplinks_say() {
+    let gateway = "10.244.3.1".parse().unwrap();
+    let own = ["10.244.3.1", "10.96.0.10", "10.118.0.1", "127.0.0.53", "0.0.0.0"].map(|own| own.parse().unwrap());
+    for none in [&[][..], &own] {
+        assert!(dns::outside(gateway, none).lines().all(|line| line.starts_with('#')));
+    }
+    let text = dns::outside(gateway, &["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()]);
+    assert!(text.contains("bind 10.244.3.1\n") && text.contains("forward . 192.0.2.1 192.0.2.2 {"), "{text}");
+    let (_, program) = program(&plan(), "kube.dns");
+    assert_eq!(program.privileges, ServicePrivileges::Binds { user: 53 });
+    let corefile = &program.files.iter().find(|file| file.path.ends_with("/Corefile")).unwrap().contents;
+    let pattern = dns::OUTSIDE.strip_suffix("conf").unwrap();
+    assert!(corefile.contains(&format!("import {pattern}*\n")) && !corefile.contains("forward"), "{corefile}");
 }
 
 /// Proves: W1

@@ -11,7 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use nix::libc;
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Gid, Pid, Uid, WaitOptions};
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 /// Executable with its arguments and environment.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub enum Privileges {
     Fixed,
     /// Left as the kernel's default.
     MayGrow,
+    /// `no_new_privs` is set, and the child is this user and group, with CAP_NET_BIND_SERVICE and no other capability.
+    Binds(u32),
 }
 
 /// Starts `program` in a session of its own, with /dev/null as its standard input. Its process id stays reserved until it
@@ -46,7 +49,7 @@ pub enum Privileges {
 /// When the executable cannot be run, or the cgroup cannot be joined; no child is left then.
 pub fn spawn(program: &Program<'_>) -> io::Result<Pid> {
     let cgroup = program.cgroup.as_raw_fd();
-    let fixed = program.privileges == Privileges::Fixed;
+    let privileges = program.privileges;
     let mut command = Command::new(program.path);
     if let Some((name, arguments)) = program.argv.split_first() {
         command.arg0(name).args(arguments);
@@ -60,7 +63,7 @@ pub fn spawn(program: &Program<'_>) -> io::Result<Pid> {
         .current_dir("/");
     // SAFETY: the closure runs between fork and exec and makes async-signal-safe system calls only, on a descriptor
     // that is open in the parent while `spawn` runs.
-    unsafe { command.pre_exec(move || prepare(cgroup, fixed)) };
+    unsafe { command.pre_exec(move || prepare(cgroup, privileges)) };
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("Linux counts processes in a positive i32");
     // Dropping std's handle neither kills nor waits: the reaper does the waiting.
@@ -70,16 +73,32 @@ pub fn spawn(program: &Program<'_>) -> io::Result<Pid> {
 
 /// Prepares the child before exec, from within: joins the cgroup, becomes a session leader, drops what it must not
 /// have.
-fn prepare(cgroup: libc::c_int, fixed: bool) -> io::Result<()> {
+fn prepare(cgroup: libc::c_int, privileges: Privileges) -> io::Result<()> {
     // SAFETY: writes one byte of a static string to a descriptor; "0" means the writing process.
     let joined = unsafe { libc::write(cgroup, c"0".as_ptr().cast(), 1) };
     crate::check(joined as i64)?;
     // SAFETY: no arguments; the child is no process group leader, so it cannot fail but by the kernel's refusal.
     crate::check(unsafe { libc::setsid() }.into())?;
-    if fixed {
+    if let Privileges::Binds(user) = privileges {
+        become_user(user)?;
+    }
+    if privileges != Privileges::MayGrow {
         // SAFETY: integers only.
         crate::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
     }
+    Ok(())
+}
+
+/// Becomes a user that has one capability, also behind exec (capabilities(7), ambient set): system calls alone, no memory is asked for.
+fn become_user(user: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    let binds = CapabilitySet::NET_BIND_SERVICE;
+    thread::set_keep_capabilities(true)?;
+    thread::set_thread_groups(&[])?;
+    thread::set_thread_res_gid(gid, gid, gid)?;
+    thread::set_thread_res_uid(uid, uid, uid)?;
+    thread::set_capabilities(None, CapabilitySets { effective: binds, permitted: binds, inheritable: binds })?;
+    thread::configure_capability_in_ambient_set(binds, true)?;
     Ok(())
 }
 
@@ -126,16 +145,21 @@ pub fn reap() -> io::Result<Option<(Pid, Exit)>> {
 mod tests {
     use std::io::Read;
     use std::os::fd::AsFd;
+    use std::sync::{Mutex, PoisonError};
 
     use super::*;
+
+    /// A test that reaps would take the other's children.
+    static REAPS: Mutex<()> = Mutex::new(());
 
     /// Proves: O1
     #[test]
     fn children_join_their_cgroup_first_and_are_reaped_once() {
+        let _alone = REAPS.lock().unwrap_or_else(PoisonError::into_inner);
         let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
         let argv = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
         let (mut output, child_output) = io::pipe().expect("a pipe");
-        let start = |script: &str| {
+        let start = |script: &str, privileges| {
             let argv = argv(script);
             let program = Program {
                 path: "/bin/sh",
@@ -143,12 +167,13 @@ mod tests {
                 environment: &[("WORD".to_owned(), "kept".to_owned())],
                 cgroup: &cgroup,
                 output: child_output.as_fd(),
-                privileges: Privileges::Fixed,
+                privileges,
             };
-            spawn(&program).expect("sh runs")
+            spawn(&program)
         };
-        let talker = start("echo $WORD; grep NoNewPrivs /proc/self/status; exit 7");
-        let killed = start("kill -9 $$");
+        let as_it_is = |script| start(script, Privileges::Fixed).expect("sh runs");
+        let talker = as_it_is("echo $WORD; grep NoNewPrivs /proc/self/status; exit 7");
+        let killed = as_it_is("kill -9 $$");
         drop(child_output);
         let mut said = String::new();
         output.read_to_string(&mut said).expect("readable until the children end");
@@ -163,5 +188,43 @@ mod tests {
         assert_eq!(ends, [(talker, Exit::Code(7)), (killed, Exit::Signal(9))]);
         assert_eq!(reap().expect("nothing left"), None);
         assert_eq!(cgroup.metadata().expect("open").len(), 2);
+    }
+
+    /// Proves: O2. Only root may start a child as somebody else.
+    #[test]
+    fn a_child_that_binds_is_its_user_with_one_capability() {
+        let _alone = REAPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
+        let argv = ["sh", "-c", "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm|Amb)|NoNewPrivs)' /proc/self/status"];
+        let (mut output, child_output) = io::pipe().expect("a pipe");
+        let program = Program {
+            path: "/bin/sh",
+            argv: &argv.map(str::to_owned),
+            environment: &[],
+            cgroup: &cgroup,
+            output: child_output.as_fd(),
+            privileges: Privileges::Binds(53),
+        };
+        let started = spawn(&program);
+        drop(child_output);
+        if !rustix::process::geteuid().is_root() {
+            assert_eq!(started.map_err(|error| error.kind()), Err(io::ErrorKind::PermissionDenied));
+            return;
+        }
+        let pid = started.expect("sh runs");
+        let mut said = String::new();
+        output.read_to_string(&mut said).expect("readable until the child ends");
+        let said: Vec<String> =
+            said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let [uid, gid] = ["Uid", "Gid"].map(|what| format!("{what}: 53 53 53 53"));
+        let bit = format!("{:016x}", 1 << 10);
+        let capabilities = ["CapPrm", "CapEff", "CapAmb"].map(|set| format!("{set}: {bit}"));
+        assert_eq!(
+            said,
+            [&[uid, gid, "Groups:".to_owned()], &capabilities[..], &["NoNewPrivs: 1".to_owned()]].concat()
+        );
+        while reap().expect("reaping works").is_none_or(|(reaped, _)| reaped != pid) {
+            std::thread::yield_now();
+        }
     }
 }

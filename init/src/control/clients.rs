@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddrV4};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +28,10 @@ use crate::runtime::tls::Clock;
 use crate::runtime::{clock, durable};
 
 /// Certificates that a worker has signed, and the files that they are for; PID 1 has the last itself.
-const OF_A_WORKER: [(WorkerCertificate, Option<Credential>); 3] = [
+const OF_A_WORKER: [(WorkerCertificate, Option<Credential>); 4] = [
     (WorkerCertificate::KubeletClient, Some(Credential::KubeletClient)),
     (WorkerCertificate::KubeletServer, Some(Credential::KubeletServer)),
+    (WorkerCertificate::DnsClient, Some(Credential::DnsClient)),
     (WorkerCertificate::KubeletClient, None),
 ];
 
@@ -200,7 +201,9 @@ impl Clients {
         key: &Arc<PrivateKey>,
         certificate: &CertificateDer<'_>,
     ) -> Result<(), Error> {
-        write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
+        let path = credential.key_path();
+        write(&path, pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
+        chown(&path, Some(credential.user()), None).map_err(|error| Error::File(path, error))?;
         write(&credential.certificate_path(), pki::certificate_pem(certificate).as_bytes(), 0o644)?;
         self.files.insert(credential, key.clone());
         Ok(())
@@ -369,7 +372,7 @@ mod tests {
         swapped.certificates.swap(0, 1);
         let mut few = signed.clone();
         few.certificates.pop();
-        assert_eq!(mine.signed(signed.clone()).expect("its own").keys.len(), 3);
+        assert_eq!(mine.signed(signed.clone()).expect("its own").keys.len(), OF_A_WORKER.len());
         for wrong in [swapped, few] {
             let mine = keys();
             assert!(matches!(mine.signed(wrong), Err(Error::Signed)));

@@ -349,7 +349,8 @@ impl Performer {
         (kubernetes, signed): (Option<&Assignment>, Option<SignedKeys>),
         clients: &mut Clients,
     ) -> Result<(), Error> {
-        let Shared { board, services, member, desired, apiservers, .. } = &*self.0;
+        let Shared { board, services, member, desired, apiservers, uplink, .. } = &*self.0;
+        let resolvers = uplink.network.resolvers_change();
         let Identity { name, holder, .. } = &*member.identity;
         let assignment = match runs {
             Some(runs) => runs.assignment.clone(),
@@ -365,7 +366,7 @@ impl Performer {
             bin: PROGRAMS,
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
-        let ground = Ground { board, plan: &plan, coordinator, signed, apiservers };
+        let ground = Ground { board, plan: &plan, coordinator, signed, apiservers, resolvers: &resolvers };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);

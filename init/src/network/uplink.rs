@@ -11,7 +11,7 @@ mod rules;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use model::{Assignment, Ipv4Prefix, NetworkConfig, Prefixes};
 use rtnetlink::packet_route::AddressFamily;
@@ -25,7 +25,6 @@ use super::nftables;
 use crate::facts::Address;
 use crate::runtime::child::Children;
 use crate::runtime::durable;
-use crate::runtime::lock;
 use crate::runtime::services::Services;
 use crate::runtime::tasks::{self, Task};
 use crate::shown::board::Board;
@@ -88,7 +87,12 @@ pub(crate) struct Link {
 }
 
 /// Resolvers by link index.
-type Resolvers = Vec<(u32, Vec<Ipv4Addr>)>;
+pub(crate) type Resolvers = Vec<(u32, Vec<Ipv4Addr>)>;
+
+/// Resolvers of all links, in the order in which they are asked.
+pub(crate) fn all(resolvers: &Resolvers) -> Vec<Ipv4Addr> {
+    resolvers.iter().flat_map(|(_, servers)| servers).copied().collect()
+}
 
 /// The network as seen by the kernel: what links have, and how to change it.
 #[derive(Debug, Clone)]
@@ -97,7 +101,7 @@ pub(crate) struct Network {
     pub(crate) handle: Handle,
     board: Board,
     /// Resolvers by link, so that one lease does not wipe another's.
-    resolvers: Arc<Mutex<Resolvers>>,
+    resolvers: watch::Sender<Resolvers>,
     /// Links that have a carrier.
     carriers: watch::Sender<Carriers>,
     _carrying: Arc<Task<()>>,
@@ -138,6 +142,8 @@ impl Uplink {
         vpn_prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
         let network = Network::open(board)?;
+        // kubelet reads it, whether a link names a resolver or not.
+        fs::write(RESOLV_CONF, "").map_err(Error::Resolvers)?;
         let links = links().map_err(|error| Error::List("links", error))?;
         let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
@@ -204,7 +210,7 @@ impl Network {
         let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
         let carrying = tasks::spawn(connection);
         let (board, carriers) = (board.clone(), watch::Sender::default());
-        Ok(Self { handle, board, resolvers: Arc::default(), carriers, _carrying: Arc::new(carrying) })
+        Ok(Self { handle, board, resolvers: watch::Sender::default(), carriers, _carrying: Arc::new(carrying) })
     }
 
     /// The prefixes of VPN, pods and services: no link is given an address of theirs.
@@ -219,7 +225,12 @@ impl Network {
 
     /// The resolvers of all links.
     pub(crate) fn resolvers(&self) -> Vec<Ipv4Addr> {
-        lock::even_if_poisoned(&self.resolvers).iter().flat_map(|(_, servers)| servers).copied().collect()
+        all(&self.resolvers.borrow())
+    }
+
+    /// Tells when a link has got other resolvers, or lost them.
+    pub(crate) fn resolvers_change(&self) -> watch::Receiver<Resolvers> {
+        self.resolvers.subscribe()
     }
 
     /// Tells when a link has got or lost its carrier.
@@ -282,11 +293,12 @@ impl Network {
     }
 
     fn resolve(&self, link: u32, servers: Vec<Ipv4Addr>) -> io::Result<()> {
-        let mut resolvers = lock::even_if_poisoned(&self.resolvers);
-        resolvers.retain(|(index, _)| *index != link);
-        resolvers.push((link, servers));
-        resolvers.sort_unstable();
-        let lines = resolvers.iter().flat_map(|(_, servers)| servers).map(|server| format!("nameserver {server}\n"));
+        self.resolvers.send_modify(|resolvers| {
+            resolvers.retain(|(index, _)| *index != link);
+            resolvers.push((link, servers));
+            resolvers.sort_unstable();
+        });
+        let lines = self.resolvers().into_iter().map(|server| format!("nameserver {server}\n"));
         fs::write(RESOLV_CONF, lines.collect::<String>())
     }
 
@@ -346,7 +358,8 @@ impl Network {
         };
         let carrying = Arc::new(tasks::spawn(std::future::ready(())));
         let (board, _reader) = Board::new(crate::facts::Facts::new(boot).0);
-        Self { handle, board, resolvers: Arc::default(), carriers: watch::Sender::default(), _carrying: carrying }
+        let (resolvers, carriers) = (watch::Sender::default(), watch::Sender::default());
+        Self { handle, board, resolvers, carriers, _carrying: carrying }
     }
 }
 

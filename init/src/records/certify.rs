@@ -60,6 +60,7 @@ impl Records {
             let profile = match certificate {
                 WorkerCertificate::KubeletClient => CertificateProfile::KubeletClient { node },
                 WorkerCertificate::KubeletServer => CertificateProfile::KubeletServer { node, vpn: *vpn },
+                WorkerCertificate::DnsClient => CertificateProfile::KubeDns { node },
             };
             Ok(authority.issue(&profile, &pki::accept_request(request)?, now)?.to_vec())
         };

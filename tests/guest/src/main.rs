@@ -1,6 +1,7 @@
 //! The guest: programs that tests start inside a machine, each of which does one thing that no service should. Only the debug
 //! image has it. It knows the machine as whoever took a service over would know it, and so must never name `init`.
 
+mod dns;
 mod etcd;
 mod meshed;
 mod misbehave;
@@ -33,6 +34,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("bounds") => misbehave::bounds(),
         Some("calls") => misbehave::calls(),
         Some("clings") => misbehave::clings(),
+        Some("asks") => dns::asks(),
         Some("trace") => misbehave::trace(),
         Some("idle") => misbehave::idle(),
         Some("latency") => misbehave::latency(),

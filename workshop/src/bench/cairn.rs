@@ -160,9 +160,12 @@ impl<'a> Cairn<'a> {
             | ManifestEntry::Device => None,
         };
         let sha256: BTreeMap<String, String> = manifest.root.iter().filter_map(hash).collect();
-        let argv = evidence::argv(&ServicePlan { cluster, ..floor::plan() });
+        let plan = ServicePlan { cluster, ..floor::plan() };
+        let argv = evidence::argv(&plan);
+        let planned = services::wanted(&plan);
+        let is_planned = |process: &&Value| planned.iter().any(|unit| process["name"] == unit.spec.name.as_str());
         let processes = services.as_array().context("read the services")?.iter().filter(|one| one["pid"].is_u64());
-        let ours = processes.filter(|one| one["name"].as_str().is_none_or(|name| !argv.contains_key(name))).count();
+        let ours = processes.filter(|process| !is_planned(process)).count();
         Ok(Boot { seen, evidence: Evidence { argv, sha256, ours, resident: None }, cluster })
     }
 

@@ -5,8 +5,10 @@
 //! later release adds one. The last object of a set is a mark that all of it are there: with it nothing of the set is created again, so
 //! what the owner has deleted stays deleted. Before it, an object that is there already (409) is left alone.
 
-use pki::{APISERVERS, COORDINATORS, OWNERS};
+use pki::{APISERVERS, COORDINATORS, OWNERS, RESOLVERS};
 use serde_json::json;
+
+use crate::plan::PREFIXES;
 
 /// An object to create by POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Object {
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const SYSTEM_SERVICES: &str = "/api/v1/namespaces/kube-system/services";
+const DNS_SERVICE: &str = "kube-dns";
 
 /// Objects that are created together, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +52,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation.
 #[must_use]
-pub fn sets() -> [ObjectSet; 2] {
+pub fn sets() -> [ObjectSet; 3] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -64,6 +68,14 @@ pub fn sets() -> [ObjectSet; 2] {
                 binding(COORDINATORS, COORDINATORS, "PID 1 of a control plane keeps node objects"),
             ],
         ),
+        ObjectSet::new(
+            "cairn:bootstrapped-3",
+            vec![
+                role_of_resolvers("the resolvers of machines follow services and where they lead"),
+                binding(RESOLVERS, RESOLVERS, "the resolvers of machines follow services"),
+                dns_service("a name for the address by which each machine's own resolver answers"),
+            ],
+        ),
     ]
 }
 
@@ -75,6 +87,29 @@ fn role_of_coordinators(because: &'static str) -> Object {
         "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] }],
     });
     Object { path: ROLES, name: COORDINATORS, body: body.to_string(), because }
+}
+
+fn role_of_resolvers(because: &'static str) -> Object {
+    let follow = |group: &str, resources: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] });
+    let body = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": RESOLVERS },
+        "rules": [follow("", &["services", "namespaces"]), follow("discovery.k8s.io", &["endpointslices"])],
+    });
+    Object { path: ROLES, name: RESOLVERS, body: body.to_string(), because }
+}
+
+/// Holds the address: a machine leads it to itself, so the service has no endpoints.
+fn dns_service(because: &'static str) -> Object {
+    let port = |name: &str, protocol: &str| json!({ "name": name, "protocol": protocol, "port": 53 });
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": DNS_SERVICE, "namespace": "kube-system", "labels": { "k8s-app": DNS_SERVICE } },
+        "spec": { "clusterIP": PREFIXES.dns_service().to_string(), "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")] },
+    });
+    Object { path: SYSTEM_SERVICES, name: DNS_SERVICE, body: body.to_string(), because }
 }
 
 fn mark(name: &'static str) -> Object {

@@ -1,7 +1,7 @@
 //! apiserver, and both controllers in one process: the first on the VPN address, they on loopback; by TLS 1.3.
 //! Flags: v1.36 (cmd/kube-*/app/options, staging apiserver, controller-manager, cloud-provider).
 
-use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT, SERVICE_PREFIX};
+use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
 use pki::AuthorityKind;
 use serde_json::json;
 use supervise::Need;
@@ -9,7 +9,7 @@ use supervise::Need;
 use crate::credential::{Credential, authority_path};
 use crate::kubernetes::secrets::SECRETS_ENCRYPTION;
 use crate::kubernetes::{audit, kubeconfig};
-use crate::plan::{EtcdUsers, LOCAL_API, ServicePlan};
+use crate::plan::{EtcdUsers, LOCAL_API, PREFIXES, ServicePlan};
 use crate::unit::{Limits, OwnLog, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
 use crate::{SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, names};
 
@@ -53,7 +53,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             format!("--admission-control-config-file={ADMISSION}"),
             // PodSecurity alone decides, namespace by namespace; without this no namespace could be trusted with more.
             "--allow-privileged=true".to_owned(),
-            format!("--service-cluster-ip-range={SERVICE_PREFIX}"),
+            format!("--service-cluster-ip-range={}", PREFIXES.services),
             format!("--service-account-issuer={ISSUER}"),
             format!("--service-account-key-file={SERVICE_ACCOUNT_PUBLIC}"),
             format!("--service-account-signing-key-file={SERVICE_ACCOUNT_KEY}"),

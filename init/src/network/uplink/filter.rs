@@ -7,7 +7,7 @@
 //!                     pod     own source, no loopback, no metadata address     ─► marked
 //!                     wg0     answers, the own VPN address, the own pods       ─► marked; not their gateway; else as it is
 //!   rules of `uplink`: a marked packet may be routed, all others by the table there
-//!   prerouting, output, -105: the address of the service `kubernetes` leads to the machine's own balancer
+//!   prerouting, output, -105: the addresses of `kubernetes` and `kube-dns` lead to the machine's own balancer and resolver
 //!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
@@ -28,8 +28,10 @@ const CLOSED_TO_PODS: [u16; 4] = [ETCD_CLIENT_PORT, ETCD_PEER_PORT, VPN_API_PORT
 /// Beginning of the names that the CNI plugin `ptp` gives the links of pods.
 const POD_LINKS: &str = "veth*";
 const MESH: &str = "wg0";
-/// Port of the service `kubernetes`, which the apiserver makes for itself, at the first address of services.
+/// Port of the service `kubernetes`, which the apiserver makes for itself.
 const KUBERNETES_SERVICE: u16 = 443;
+/// Port of the service `kube-dns`, and of the machine's own resolver.
+const DNS: u16 = 53;
 /// Destinations that no pod has: loopback, the addresses at which clouds tell a machine's secrets, multicast and above.
 const NOT_FOR_PODS: [&str; 3] = ["127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"];
 
@@ -99,11 +101,14 @@ impl Filter<'_> {
             table.rules("mesh", [format!("ip daddr {gateway} drop"), passes(&format!("ip daddr {pods}"))]);
             table.rules("pod", [format!("ip saddr != {pods} drop")]);
             table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
-            let service = services.nth(1).expect("services have more than one address");
-            let leads =
-                format!("ip daddr {service} tcp dport {KUBERNETES_SERVICE} dnat ip to {gateway}:{KUBERNETES_API_PORT}");
-            table.rules("services", [format!("iifname {POD_LINKS} {leads}")]);
-            table.rules("services-own", [leads]);
+            let (api, dns) = (self.prefixes.kubernetes_service(), self.prefixes.dns_service());
+            let leads = [
+                format!("ip daddr {api} tcp dport {KUBERNETES_SERVICE} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),
+                format!("ip daddr {dns} udp dport {DNS} dnat ip to {gateway}:{DNS}"),
+                format!("ip daddr {dns} tcp dport {DNS} dnat ip to {gateway}:{DNS}"),
+            ];
+            table.rules("services", leads.iter().map(|leads| format!("iifname {POD_LINKS} {leads}")));
+            table.rules("services-own", leads);
         }
         table.rules("mesh", ["accept".to_owned()]);
 

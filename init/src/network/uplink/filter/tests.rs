@@ -86,7 +86,7 @@ fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fa
             ["drop"] => return Some(Fate::Dropped),
             ["reject"] => return Some(Fate::Refused),
             ["notrack"] => return Some(Fate::Untracked),
-            ["dnat", "ip", "to", "10.244.0.1:6443"] => return Some(Fate::Translated),
+            ["dnat", "ip", "to", "10.244.0.1:6443" | "10.244.0.1:53"] => return Some(Fate::Translated),
             _ => panic!("`{statement}` of `{rule}` is not known here"),
         };
         if !concerns {
@@ -235,6 +235,31 @@ fn a_pod_speaks_for_itself_alone_and_to_no_metadata() {
     for to in ["127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255"] {
         assert_eq!(sends("10.244.0.2", to), Fate::Dropped, "{to}");
     }
+}
+
+/// Proves: A7 W2
+#[test]
+fn a_pod_reaches_the_resolver_of_its_machine_alone() {
+    let text = of_worker();
+    let to_service =
+        |chain, link, to, kind| fate(&text, chain, Fate::Passes(0), packet((link, "10.244.0.2", to), kind));
+    let (udp, tcp) = (PacketKind::Udp(53), PacketKind::Tcp(53));
+    for kind in [udp, tcp] {
+        assert_eq!(to_service("services", "veth0", "10.96.0.10", kind), Fate::Translated, "{kind:?}");
+        assert_eq!(to_service("services-own", "lo", "10.96.0.10", kind), Fate::Translated, "{kind:?}");
+    }
+    for (link, to, kind) in [
+        ("wg0", "10.96.0.10", udp),
+        ("eth0", "10.96.0.10", udp),
+        ("veth0", "10.96.0.11", udp),
+        ("veth0", "10.96.0.10", PacketKind::Udp(54)),
+        ("veth0", "10.96.0.10", PacketKind::Tcp(443)),
+    ] {
+        assert_eq!(to_service("services", link, to, kind), Fate::Passes(0), "{link}: {to}: {kind:?}");
+    }
+    let comes = |link, source| fate(&text, "prerouting", Fate::Dropped, packet((link, source, "10.244.0.1"), udp));
+    assert_eq!(comes("veth0", "10.244.0.2"), Fate::Passes(ROUTED));
+    assert_eq!(["10.244.1.2", "10.118.0.2"].map(|source| comes("wg0", source)), [Fate::Dropped; 2]);
 }
 
 /// Proves: A7 W1

@@ -1,0 +1,79 @@
+//! CoreDNS: the machine's own resolver for its pods, at the gateway's port 53. Configuration: Corefile of CoreDNS v1.15.
+//!
+//! What the uplinks name as resolvers is a file of its own, written by PID 1 ([`outside`]): CoreDNS looks every two seconds whether it
+//! is another. A machine without any resolves the cluster's names, and refuses all others.
+
+use std::net::Ipv4Addr;
+
+use supervise::Need;
+
+use crate::credential::{Credential, DNS_USER};
+use crate::kubernetes::kubeconfig;
+use crate::names;
+use crate::plan::{LOCAL_API, PREFIXES, ServicePlan, ServiceRole};
+use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
+
+const COREFILE: &str = "/run/cairn/dns/Corefile";
+const KUBECONFIG: &str = "/run/cairn/dns/dns.kubeconfig";
+const HEALTH_PORT: u16 = 10253;
+/// Where names outside the cluster are asked for.
+pub const OUTSIDE: &str = "/run/cairn/dns/outside.conf";
+/// Pattern that CoreDNS finds that file by: a file that is named itself has to be there when CoreDNS starts.
+const OUTSIDE_IF_THERE: &str = "/run/cairn/dns/outside.*";
+
+/// Name of the program.
+pub(crate) const PROGRAM: &str = "coredns";
+
+pub(crate) fn unit(plan: &ServicePlan) -> Unit {
+    let client = Credential::DnsClient;
+    let program = ServiceProgram {
+        argv: vec![plan.program(PROGRAM), "-conf".to_owned(), COREFILE.to_owned()],
+        environment: Vec::new(),
+        files: vec![
+            ServiceFile { path: COREFILE, contents: corefile(plan) },
+            ServiceFile { path: KUBECONFIG, contents: kubeconfig::of_service(client, LOCAL_API) },
+        ],
+        credentials: vec![client],
+        // Whether it has seen the cluster's names yet is another question: those outside it answers before.
+        probe: ReadinessProbe::HttpGet { address: loopback(HEALTH_PORT), path: "/health" },
+        limits: Limits { memory: 256 << 20, pids: 256 },
+        privileges: ServicePrivileges::Binds { user: DNS_USER },
+        record: None,
+        data: None,
+    };
+    let mut needs = vec![Need::started(names::RESOLVERS)];
+    if plan.wants(ServiceRole::ControlPlane) {
+        // It has nothing to say before, and takes the processor from the apiserver's start.
+        needs.push(Need::ready(names::APISERVER));
+    }
+    Unit::program(names::DNS, needs, program)
+}
+
+/// The cluster's names, and those of its addresses.
+fn corefile(plan: &ServicePlan) -> String {
+    let zones = format!("cluster.local {} {}", PREFIXES.services, PREFIXES.pods);
+    let gateway = plan.assignment.gateway().unwrap_or(Ipv4Addr::LOCALHOST);
+    format!(
+        "{zones} {{\n    bind {gateway}\n    errors\n    health 127.0.0.1:{HEALTH_PORT}\n    reload 2s 1s\n    cache 30\n    \
+         kubernetes {zones} {{\n        kubeconfig {KUBECONFIG}\n        pods insecure\n    }}\n}}\nimport {OUTSIDE_IF_THERE}\n"
+    )
+}
+
+/// Where the resolver of the machine with this gateway asks for all other names: text for [`OUTSIDE`]. By UDP first, whatever the pod asked
+/// by: some routers answer nothing else. A resolver with an address of the cluster's or of the machine itself is left out, since a question
+/// to it would come back.
+#[must_use]
+pub fn outside(gateway: Ipv4Addr, resolvers: &[Ipv4Addr]) -> String {
+    let inside = [PREFIXES.vpn, PREFIXES.pods, PREFIXES.services];
+    let is_outside = |address: &&Ipv4Addr| {
+        !address.is_loopback() && !address.is_unspecified() && !inside.iter().any(|prefix| prefix.contains(**address))
+    };
+    let forward = resolvers.iter().filter(is_outside).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    if forward.is_empty() {
+        return "# No link of the machine names a resolver: all other names are refused.\n".to_owned();
+    }
+    format!(
+        ". {{\n    bind {gateway}\n    errors\n    cache 30\n    forward . {forward} {{\n        max_concurrent 1000\n        \
+         prefer_udp\n    }}\n}}\n"
+    )
+}
