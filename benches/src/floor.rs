@@ -44,10 +44,12 @@ pub fn plan() -> ServicePlan {
     }
 }
 
-/// The units that the floor runs the programs of: the least that makes a node Ready and runs a pod, so that it has no resolver.
+/// The units that the floor runs the programs of: the least that makes a node Ready and runs a pod, so that it has neither service proxy nor
+/// resolver.
 #[must_use]
 pub fn units(plan: &ServicePlan) -> Vec<Unit> {
-    services::wanted(plan).into_iter().filter(|unit| unit.spec.name.as_str() != services::names::DNS).collect()
+    let is_more = |unit: &Unit| [services::names::PROXY, services::names::DNS].contains(&unit.spec.name.as_str());
+    services::wanted(plan).into_iter().filter(|unit| !is_more(unit)).collect()
 }
 
 /// Why there are no keys for a floor.

@@ -103,6 +103,8 @@ pub enum RootProgram {
     CniHostLocal,
     /// CNI plugin loopback.
     CniLoopback,
+    /// CNI plugin portmap.
+    CniPortmap,
     /// The pause container's program.
     Pause,
     /// The web container's program.
@@ -113,7 +115,7 @@ pub enum RootProgram {
 
 impl RootProgram {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Init,
         Self::Etcd,
         Self::Containerd,
@@ -125,6 +127,7 @@ impl RootProgram {
         Self::CniPtp,
         Self::CniHostLocal,
         Self::CniLoopback,
+        Self::CniPortmap,
         Self::Pause,
         Self::Web,
         Self::Guest,
@@ -145,6 +148,7 @@ impl RootProgram {
             Self::CniPtp => "ptp",
             Self::CniHostLocal => "host-local",
             Self::CniLoopback => "loopback",
+            Self::CniPortmap => "portmap",
             Self::Pause => "pause",
             Self::Web => "web",
             Self::Guest => "guest",

@@ -103,7 +103,8 @@ fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
             | RootProgram::CoreDns
             | RootProgram::CniPtp
             | RootProgram::CniHostLocal
-            | RootProgram::CniLoopback => Some(Origin::Upstream),
+            | RootProgram::CniLoopback
+            | RootProgram::CniPortmap => Some(Origin::Upstream),
             RootProgram::Init | RootProgram::MkfsXfs => Some(Origin::InitOrMkfs),
             RootProgram::Guest => Some(Origin::Guest),
             RootProgram::Pause | RootProgram::Web => None, // in containers only

@@ -88,7 +88,11 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/init", RootContent::Executable(RootProgram::Init), "PID 1"),
     row("/bin/mount", RootContent::Link("init"), "kubelet runs it to mount volumes"),
     row("/bin/umount", RootContent::Link("init"), "kubelet runs it to unmount volumes"),
-    row("/bin/nft", RootContent::Link("init"), "PID 1 sets its filter by it"),
+    row(
+        "/bin/nft",
+        RootContent::Link("init"),
+        "PID 1 sets its filter by it, kube-proxy and portmap what leads to pods",
+    ),
     row("/bin/etcd", RootContent::Executable(RootProgram::Etcd), "keeps the cluster's state"),
     row("/bin/containerd", RootContent::Executable(RootProgram::Containerd), "runs containers"),
     row(
@@ -100,8 +104,8 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/kube", RootContent::Executable(RootProgram::Kube), "all of Kubernetes in one program"),
     row("/bin/kube-apiserver", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kube-controllers", RootContent::Link("kube"), "picked by its name"),
+    row("/bin/kube-proxy", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kubelet", RootContent::Link("kube"), "picked by its name"),
-    row("/bin/kube-proxy", RootContent::Link("kube"), "picked by its name; nothing starts it yet"),
     row("/bin/coredns", RootContent::Executable(RootProgram::CoreDns), "resolves names for the machine's pods"),
     row("/bin/mkfs.xfs", RootContent::Executable(RootProgram::MkfsXfs), "formats the data partition at create"),
     RootRow {
@@ -116,6 +120,7 @@ pub const TABLE: &[RootRow] = &[
     row("/opt/cni/bin/ptp", RootContent::Executable(RootProgram::CniPtp), "a pod's link to the machine"),
     row("/opt/cni/bin/host-local", RootContent::Executable(RootProgram::CniHostLocal), "gives a pod its address"),
     row("/opt/cni/bin/loopback", RootContent::Executable(RootProgram::CniLoopback), "a pod's loopback"),
+    row("/opt/cni/bin/portmap", RootContent::Executable(RootProgram::CniPortmap), "leads a machine's port to a pod"),
     row("/etc", RootContent::Directory, "what programs insist on"),
     row("/etc/cairn", RootContent::Directory, "what the image says of itself"),
     row("/etc/cairn/profile", RootContent::Profile, "init shows it, and serves faults in the debug profile alone"),

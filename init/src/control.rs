@@ -21,7 +21,7 @@ use probe::Probe;
 use probe::http::LocalServer;
 use services::{ServicePlan, ServiceProgram, ServiceRole, Task};
 use supervise::Spec;
-use sys::process::Privileges;
+use sys::process::{Capability, Privileges};
 use tokio::sync::watch;
 
 pub(crate) use self::balancer::Apiservers;
@@ -205,7 +205,13 @@ fn of_program(spec: Spec, program: ServiceProgram, clients: &Clients) -> Unit {
             privileges: match program.privileges {
                 services::ServicePrivileges::Fixed => Privileges::Fixed,
                 services::ServicePrivileges::MayGrow => Privileges::MayGrow,
-                services::ServicePrivileges::Binds { user } => Privileges::Binds(user),
+                services::ServicePrivileges::User { user, keeps } => Privileges::User(
+                    user,
+                    match keeps {
+                        services::ServiceCapability::NetBindService => Capability::NetBindService,
+                        services::ServiceCapability::NetAdmin => Capability::NetAdmin,
+                    },
+                ),
             },
             limits: program.limits,
             apart: program.record,

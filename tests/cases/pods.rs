@@ -24,6 +24,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a pod calls pods and what is outside, no machine's API", &["A2", "A7", "W7"], calls),
     case("a pod has 64 connections to the Kubernetes API", &["O2", "W1"], api),
     case("a pod asks its machine for the cluster's names", &["A7", "W2"], names),
+    case("a service leads a pod to pods, and to nothing that is closed", &["A7", "W2"], services),
+    case("a pod has a port of its machine, for members and pods alone", &["A7", "W2"], host_port),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
 
@@ -242,6 +244,73 @@ fn names(t: &Context) -> anyhow::Result<()> {
     cluster.hears(t, &[expected[0], (ABROAD, &THERE.to_string())])
 }
 
+/// Address of a service that leads to the web pod, and its port on the node.
+const SERVICE: &str = "10.96.0.20:80";
+const NODE_PORT: u16 = 30_080;
+/// Addresses of services that lead to an API of the machine, by an endpoint that somebody wrote, and to nothing.
+const TO_API: &str = "10.96.0.21:80";
+const TO_NOTHING: &str = "10.96.0.22:80";
+
+fn service(name: &str, address: &str, more: &Value) -> anyhow::Result<Value> {
+    let (address, _) = address.split_once(':').context("an address with a port")?;
+    let mut service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": name },
+        "spec": { "clusterIP": address, "ports": [{ "port": 80, "targetPort": 8080, "protocol": "TCP" }] },
+    });
+    for (key, value) in more.as_object().context("parts of a service")? {
+        service["spec"][key] = value.clone();
+    }
+    Ok(service)
+}
+
+/// By the address of the service and by the node's port, which nobody outside reaches.
+fn services(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    cluster.kubectl(&["label", "pod/web", "app=web"])?;
+    let ports = json!([{ "port": 80, "targetPort": 8080, "nodePort": NODE_PORT }]);
+    let web = json!({ "type": "NodePort", "selector": { "app": "web" }, "ports": ports });
+    cluster.apply(t, &service("web", SERVICE, &web)?)?;
+    cluster.apply(t, &service("api", TO_API, &json!({}))?)?;
+    cluster.apply(t, &service("nothing", TO_NOTHING, &json!({ "selector": { "app": "nobody" } }))?)?;
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": { "name": "api-1", "labels": { "kubernetes.io/service-name": "api" } },
+        "addressType": "IPv4",
+        "endpoints": [{ "addresses": ["10.118.0.1"] }],
+        "ports": [{ "name": "", "port": 7835, "protocol": "TCP" }],
+    });
+    cluster.apply(t, &slice)?;
+    let places = [SERVICE.to_owned(), format!("10.118.0.1:{NODE_PORT}")];
+    let said = cluster.called_by(t, "reaches", &places.join(" "), |_| ())?;
+    ensure!(said == places.map(|place| format!("{place}: answers\n")).concat(), "{said}");
+    let said = cluster.called_by(t, "calls", &[TO_API, TO_NOTHING].join(" "), |_| ())?;
+    let refused = |place| format!("{place}: no connection: Connection refused (os error 111)\n");
+    ensure!(said == [TO_API, TO_NOTHING].map(refused).concat(), "{said}");
+    cluster.outside.only_public(t, [network::PUBLIC_API, NODE_PORT].into_iter())?;
+    cluster.outside.silent(t, "10.96.0.20".parse().context("an address")?, 79..=81)
+}
+
+/// Once the pod is gone the port is, too.
+fn host_port(t: &Context) -> anyhow::Result<()> {
+    const PORT: u16 = 8081;
+    let cluster = Cluster::wild(t)?;
+    let mut pod = web_pod("ported", false);
+    pod["metadata"]["namespace"] = WILD.into();
+    pod["spec"]["containers"][0]["ports"][0]["hostPort"] = PORT.into();
+    cluster.apply(t, &pod)?;
+    let place = format!("10.118.0.1:{PORT}");
+    let said = cluster.called_by(t, "reaches", &place, |_| ())?;
+    ensure!(said == format!("{place}: answers\n"), "{said}");
+    cluster.outside.only_public(t, [network::PUBLIC_API, PORT].into_iter())?;
+    cluster.kubectl(&["delete", "pod/ported", "--namespace", WILD, POD])?;
+    let said = cluster.called_by(t, "calls", &place, |_| ())?;
+    ensure!(said == format!("{place}: no connection: Connection refused (os error 111)\n"), "{said}");
+    Ok(())
+}
+
 /// Upper bounds as the kernel has them, written out: the cgroup, memory.min, memory.max, pids.max.
 const BOUNDS: &[[&str; 4]] = &[
     ["init", "33554432", "max", "max"],
@@ -251,6 +320,7 @@ const BOUNDS: &[[&str; 4]] = &[
     ["services/kube.apiserver", "0", "3221225472", "1024"],
     ["services/kube.kubelet", "0", "1073741824", "4096"],
     ["services/kube.controllers", "0", "1073741824", "1024"],
+    ["services/kube.proxy", "0", "268435456", "256"],
     ["services/kube.dns", "0", "268435456", "256"],
 ];
 /// Processes and threads that one pod may have; a few of them are runc's and the pod's first container's.

@@ -5,6 +5,7 @@ use std::fs;
 
 use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod};
 use anyhow::{Context as _, ensure};
+use serde_json::json;
 
 use super::cluster::{Cluster, NAME, patience, text};
 use super::kube::{LOSES_LEASES, POD};
@@ -19,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[Case {
 /// Cases on copies of the two.
 pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
+    case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
     Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Faketime],
@@ -60,9 +62,26 @@ fn reached(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The certificates are others then: those of before were erased. A machine that is removed ends its pods first.
+/// The apiserver of the first machine calls each, by the VPN; the second one passes it on to the first.
+fn node_port(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    cluster.has_node_port()?;
+    for node in ["m1", "m2"] {
+        let path = format!("/api/v1/nodes/http:{node}:30080/proxy/");
+        cluster.comes_to(&["Hello from web-m1"], t.within(20), |cluster| {
+            Ok(cluster.kubectl(&["get", "--raw", &path])?.lines().map(str::to_owned).collect())
+        })?;
+    }
+    Ok(())
+}
+
+/// The certificates are others then: those of before were erased. What led to pods is gone. A machine that is removed ends its pods first.
 fn off_and_on(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
+    cluster.has_node_port()?;
+    cluster.leads_to_port_of_second(t)?;
+    let led = || cluster.kubectl(&["get", "--raw", "/api/v1/nodes/http:m1:30081/proxy/"]);
+    cluster.comes_to(&["Hello from web-m1"], t.within(20), |_| Ok(led()?.lines().map(str::to_owned).collect()))?;
     let change = |verb: &str| {
         let line = ["machine", "role", verb, "m2", "worker", "--wait", "--timeout", &patience(t, 120)];
         cluster.run(&line)
@@ -70,6 +89,8 @@ fn off_and_on(t: &Context) -> anyhow::Result<()> {
     change("remove")?;
     let services = cluster.run(&["-m", "m2", "machine", "services"])?;
     ensure!(!services.contains("kube.") && !services.contains("containerd"), "{services}");
+    let led = format!("{:?}", led());
+    ensure!(led.contains("connection refused"), "{led}");
     cluster.kubectl(&["wait", "--for=delete", "node/m2", "--timeout=60s"])?;
     change("add")?;
     shows(t, &cluster, "m2", "worker")?;
@@ -108,6 +129,37 @@ fn shows(t: &Context, cluster: &Cluster, node: &str, roles: &str) -> anyhow::Res
 }
 
 impl Cluster {
+    /// Each machine leads a port to the pod on the first.
+    fn has_node_port(&self) -> anyhow::Result<()> {
+        self.kubectl(&["label", "pod/web-m1", "app=web"])?;
+        self.kubectl(&["create", "service", "nodeport", "web", "--tcp=80:8080", "--node-port=30080"])?;
+        Ok(())
+    }
+
+    /// A port of the first leads to that of the second, whether that is a node or not.
+    fn leads_to_port_of_second(&self, t: &Context) -> anyhow::Result<()> {
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": { "name": "second" },
+            "spec": { "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30081 }] },
+        });
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": { "name": "second-1", "labels": { "kubernetes.io/service-name": "second" } },
+            "addressType": "IPv4",
+            "endpoints": [{ "addresses": ["10.118.0.2"] }],
+            "ports": [{ "name": "", "port": 30080, "protocol": "TCP" }],
+        });
+        for object in [service, slice] {
+            let file = t.dir().join("object.json");
+            fs::write(&file, object.to_string()).context("write an object")?;
+            self.kubectl(&["apply", "--filename", text(&file)?])?;
+        }
+        Ok(())
+    }
+
     /// Name and process of each program that these machines run, but for [`LOSES_LEASES`]: its certificate had ended, and a slow host
     /// takes its time.
     fn programs(&self, machines: &[&str]) -> anyhow::Result<Vec<String>> {

@@ -34,7 +34,7 @@ pub(crate) struct Components {
     pub(crate) containerd: Component,
     /// runc.
     pub(crate) runc: Component,
-    /// The CNI plugins ptp, host-local and loopback.
+    /// The CNI plugins ptp, host-local, loopback and portmap.
     pub(crate) cni: Component,
     /// CoreDNS.
     pub(crate) coredns: Component,
@@ -132,6 +132,7 @@ const CNI: Recipe = Recipe {
         ("ptp", "github.com/containernetworking/plugins/plugins/main/ptp"),
         ("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"),
         ("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
+        ("portmap", "github.com/containernetworking/plugins/plugins/meta/portmap"),
     ],
     tags: "",
     stamps: &[("github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "{version}")],

@@ -52,6 +52,8 @@ pub enum WorkerCertificate {
     KubeletServer,
     /// The resolver's as a client of the Kubernetes API.
     DnsClient,
+    /// The service proxy's as a client of the Kubernetes API.
+    ProxyClient,
 }
 
 /// Requests of a worker for certificates, each with a PKCS #10 request in DER.
@@ -135,6 +137,7 @@ impl From<CertificateRequests> for wire::CertifyRequest {
                 WorkerCertificate::KubeletClient => wire::WorkerCertificate::KubeletClient,
                 WorkerCertificate::KubeletServer => wire::WorkerCertificate::KubeletServer,
                 WorkerCertificate::DnsClient => wire::WorkerCertificate::DnsClient,
+                WorkerCertificate::ProxyClient => wire::WorkerCertificate::ProxyClient,
             };
             wire::WorkerCertificateRequest { certificate: certificate.into(), request }
         };
@@ -154,6 +157,7 @@ impl TryFrom<wire::CertifyRequest> for CertificateRequests {
                 wire::WorkerCertificate::KubeletClient => WorkerCertificate::KubeletClient,
                 wire::WorkerCertificate::KubeletServer => WorkerCertificate::KubeletServer,
                 wire::WorkerCertificate::DnsClient => WorkerCertificate::DnsClient,
+                wire::WorkerCertificate::ProxyClient => WorkerCertificate::ProxyClient,
                 wire::WorkerCertificate::Unspecified => return Err(FieldError::new("certificate", Problem::Unknown)),
             };
             if asked.request.len() > MOST_REQUEST_BYTES {
@@ -389,9 +393,10 @@ mod tests {
     /// Proves: W3
     #[test]
     fn requests_for_certificates_are_read_with_care() {
-        use WorkerCertificate::{DnsClient, KubeletClient, KubeletServer};
+        use WorkerCertificate::{DnsClient, KubeletClient, KubeletServer, ProxyClient};
+        let longest = (KubeletClient, vec![2; 1024]);
         let good =
-            CertificateRequests(vec![(KubeletServer, vec![1]), (KubeletClient, vec![2; 1024]), (DnsClient, vec![3])]);
+            CertificateRequests(vec![(KubeletServer, vec![1]), longest, (DnsClient, vec![3]), (ProxyClient, vec![4])]);
         assert_eq!(CertificateRequests::try_from(wire::CertifyRequest::from(good.clone())), Ok(good));
         let refused = |requests: Vec<(i32, usize)>| {
             let asked = |(certificate, bytes)| wire::WorkerCertificateRequest { certificate, request: vec![1; bytes] };
@@ -400,7 +405,7 @@ mod tests {
         };
         assert_eq!(refused(vec![]), "requests");
         assert_eq!(refused(vec![(1, 9); 9]), "requests");
-        assert_eq!((refused(vec![(1, 9), (0, 9)]), refused(vec![(4, 9)])), ("certificate", "certificate"));
+        assert_eq!((refused(vec![(1, 9), (0, 9)]), refused(vec![(5, 9)])), ("certificate", "certificate"));
         assert_eq!(refused(vec![(1, 1025)]), "request");
     }
 

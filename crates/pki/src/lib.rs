@@ -30,7 +30,7 @@ pub use key::{KeyDer, KeyError, PrivateKey, PublicKey, SpkiPin};
 pub use pem::{certificate_pem, private_key_pem, public_key_pem};
 pub use profile::{
     APISERVERS, AlternativeName, AuthorityKind, COORDINATORS, CertificateProfile, CertificateRow, ETCD_KUBERNETES,
-    ETCD_PEER_NAME, ETCD_ROOT, OWNERS, RESOLVERS, SERVICE_LASTS, Usage, cluster_tls_name, machine_tls_name,
+    ETCD_PEER_NAME, ETCD_ROOT, OWNERS, PROXIES, RESOLVERS, SERVICE_LASTS, Usage, cluster_tls_name, machine_tls_name,
 };
 pub use request::{BadRequest, accept_request, make_request};
 pub use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};

@@ -79,6 +79,11 @@ pub enum CertificateProfile<'a> {
         /// The node that it serves.
         node: &'a NodeName,
     },
+    /// A machine's service proxy as a client of the apiserver.
+    KubeProxy {
+        /// The node whose packets it leads.
+        node: &'a NodeName,
+    },
     /// PID 1 of a control plane, which keeps node objects as the records have them.
     KubeCoordinator,
     /// PID 1 while it creates the bindings of the cairn groups; never leaves memory.
@@ -181,6 +186,8 @@ pub const OWNERS: &str = "cairn:owners";
 pub const COORDINATORS: &str = "cairn:coordinators";
 /// The group that the machines' resolvers are in; bound to a role of the same name.
 pub const RESOLVERS: &str = "cairn:resolvers";
+/// The group that the machines' service proxies are in; bound to `system:node-proxier`.
+pub const PROXIES: &str = "cairn:proxies";
 /// The group the apiserver is in towards kubelets; bound to `system:kubelet-api-admin`.
 pub const APISERVERS: &str = "cairn:apiservers";
 /// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
@@ -325,6 +332,12 @@ impl CertificateProfile<'_> {
                 &format!("cairn:resolver:{node}"),
                 Some(RESOLVERS),
                 "follows services and where they lead; bound to a role that lists its verbs",
+            ),
+            Self::KubeProxy { node } => client(
+                Kubernetes,
+                &format!("cairn:proxy:{node}"),
+                Some(PROXIES),
+                "follows services and where they lead, and tells events; bound to upstream's role for it",
             ),
             Self::KubeCoordinator => client(
                 Kubernetes,

@@ -150,6 +150,14 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             service,
         ),
         row(
+            CertificateProfile::KubeProxy { node },
+            Kubernetes,
+            client,
+            "O=cairn:proxies, CN=cairn:proxy:node-1",
+            &[],
+            service,
+        ),
+        row(
             CertificateProfile::KubeCoordinator,
             Kubernetes,
             client,

@@ -107,8 +107,8 @@ disabled_plugins = [
     )
 }
 
-/// Point-to-point links to the pods, addresses from the machine's own prefix. No masquerading: pods do not leave the
-/// cluster yet. The loopback link of a pod is containerd's own doing.
+/// Point-to-point links to the pods, addresses from the machine's own prefix, and ports of the machine that a pod asked for. What
+/// leaves the cluster is masqueraded by the filter. The loopback link of a pod is containerd's own doing.
 fn network(pods: Ipv4Prefix) -> String {
     let list = json!({
         "cniVersion": "1.0.0",
@@ -124,6 +124,10 @@ fn network(pods: Ipv4Prefix) -> String {
                 "dataDir": "/run/cairn/kube/addresses",
                 "routes": [{ "dst": "0.0.0.0/0" }],
             },
+        }, {
+            "type": "portmap",
+            "backend": "nftables",
+            "capabilities": { "portMappings": true },
         }],
     });
     format!("{list:#}\n")

@@ -8,6 +8,8 @@ use crate::plan::{PREFIXES, ServicePlan};
 
 /// User that CoreDNS runs as: nobody else does.
 pub(crate) const DNS_USER: u32 = 53;
+/// User that kube-proxy runs as: nobody else does.
+pub(crate) const PROXY_USER: u32 = 54;
 
 /// A key and its certificate, as two PEM files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,11 +39,13 @@ pub enum Credential {
     KubeletServer,
     /// The resolver's towards the apiserver.
     DnsClient,
+    /// The service proxy's towards the apiserver.
+    ProxyClient,
 }
 
 impl Credential {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdMachineClient,
@@ -54,6 +58,7 @@ impl Credential {
         Self::KubeletClient,
         Self::KubeletServer,
         Self::DnsClient,
+        Self::ProxyClient,
     ];
 
     /// The profile its certificate follows; the profile says which authority signs it.
@@ -73,6 +78,7 @@ impl Credential {
             Self::KubeletClient => CertificateProfile::KubeletClient { node },
             Self::KubeletServer => CertificateProfile::KubeletServer { node, vpn },
             Self::DnsClient => CertificateProfile::KubeDns { node },
+            Self::ProxyClient => CertificateProfile::KubeProxy { node },
         }
     }
 
@@ -85,7 +91,21 @@ impl Credential {
     /// User that owns the private key, and nobody else reads it.
     #[must_use]
     pub fn user(self) -> u32 {
-        if self == Self::DnsClient { DNS_USER } else { 0 }
+        match self {
+            Self::DnsClient => DNS_USER,
+            Self::ProxyClient => PROXY_USER,
+            Self::EtcdServer
+            | Self::EtcdPeer
+            | Self::EtcdMachineClient
+            | Self::EtcdApiserverClient
+            | Self::Apiserver
+            | Self::ApiserverKubeletClient
+            | Self::ControllerManager
+            | Self::Scheduler
+            | Self::ControllersServer
+            | Self::KubeletClient
+            | Self::KubeletServer => 0,
+        }
     }
 
     /// Where the private key goes (PKCS#8 PEM, secret, mode 0600).
@@ -108,6 +128,7 @@ impl Credential {
             Self::KubeletClient => "kubelet-client",
             Self::KubeletServer => "kubelet-server",
             Self::DnsClient => "dns-client",
+            Self::ProxyClient => "proxy-client",
         }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod kubeconfig;
 pub(crate) mod kubelet;
 mod node_roles;
 pub mod node_status;
+pub(crate) mod proxy;
 pub mod reserve;
 pub(crate) mod secrets;
 pub mod upkeep;

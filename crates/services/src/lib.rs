@@ -40,7 +40,9 @@ pub use kubernetes::secrets::{SECRETS_ENCRYPTION, secrets_encryption};
 pub use kubernetes::{audit, balancer, bootstrap, dns, node_status, reserve, upkeep};
 pub use plan::{EtcdCluster, EtcdPlan, EtcdUsers, ServicePlan, ServiceRole};
 pub use task::Task;
-pub use unit::{Limits, OwnLog, ReadinessProbe, Run, ServiceFile, ServicePrivileges, ServiceProgram, Unit};
+pub use unit::{
+    Limits, OwnLog, ReadinessProbe, Run, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit,
+};
 pub use wanted::{programs, wanted};
 
 /// The cgroup all pods run under. It has to exist, with every controller of the root in its `subtree_control`.

@@ -12,6 +12,8 @@ pub const KUBELET: &str = "kube.kubelet";
 pub const CONTROLLERS: &str = "kube.controllers";
 /// Resolver of the machine's pods.
 pub const DNS: &str = "kube.dns";
+/// Proxy that leads the addresses of services to pods.
+pub const PROXY: &str = "kube.proxy";
 /// Task that tells the resolver where names outside the cluster are asked for.
 pub const RESOLVERS: &str = "kube.resolvers";
 /// Task that makes etcd's users.

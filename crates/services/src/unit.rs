@@ -91,11 +91,22 @@ pub enum ServicePrivileges {
     Fixed,
     /// The service starts programs for others, and decides for them.
     MayGrow,
-    /// Never; and it is not root, but this user, who may take ports below 1024 and nothing else.
-    Binds {
+    /// Never; and it is not root, but a user of its own with one capability.
+    User {
         /// Number of the user, and of its group.
         user: u32,
+        /// Capability that it has nevertheless.
+        keeps: ServiceCapability,
     },
+}
+
+/// Capability of a service that is not root (capabilities(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ServiceCapability {
+    /// CAP_NET_BIND_SERVICE: take ports below 1024.
+    NetBindService,
+    /// CAP_NET_ADMIN: change the network, nftables among it.
+    NetAdmin,
 }
 
 /// Lines that belong into a log of their own: there they are not lost among others.

@@ -2,7 +2,7 @@
 
 use model::Assignment;
 
-use crate::kubernetes::{control_plane, dns, kubelet};
+use crate::kubernetes::{control_plane, dns, kubelet, proxy};
 use crate::plan::{ServicePlan, ServiceRole};
 use crate::task::Task;
 use crate::unit::{Run, Unit};
@@ -12,12 +12,13 @@ use crate::{containerd, etcd};
 type Program = (ServiceRole, &'static str, fn(&ServicePlan) -> Unit);
 
 /// Programs in the order in which they start.
-const PROGRAMS: [Program; 6] = [
+const PROGRAMS: [Program; 7] = [
     (ServiceRole::Coordinator, etcd::PROGRAM, etcd::unit),
     (ServiceRole::Worker, containerd::PROGRAM, containerd::unit),
     (ServiceRole::ControlPlane, control_plane::APISERVER, control_plane::apiserver),
     (ServiceRole::Worker, kubelet::PROGRAM, kubelet::unit),
     (ServiceRole::ControlPlane, control_plane::CONTROLLERS, control_plane::controllers),
+    (ServiceRole::Worker, proxy::PROGRAM, proxy::unit),
     (ServiceRole::Worker, dns::PROGRAM, dns::unit),
 ];
 

@@ -307,6 +307,7 @@ fn each_service_has_bounds_of_its_own() {
         ("kube.apiserver", 3 * GIB, 1024, false),
         ("kube.kubelet", GIB, 4096, true),
         ("kube.controllers", GIB, 1024, false),
+        ("kube.proxy", GIB / 4, 256, false),
         ("kube.dns", GIB / 4, 256, false),
     ];
     assert_eq!(seen, expected.map(|(name, memory, pids, grows)| (name.to_owned(), memory, pids, grows)));
@@ -322,12 +323,12 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         let plan = ServicePlan { assignment: assigned(role, kubernetes), etcd, ..plan() };
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
-    let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers kube.dns \
+    let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers kube.proxy kube.dns \
                kube.balancer images kube.bootstrap kube.upkeep kube.observer kube.resolvers pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
     let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
-    let worker = "containerd kube.kubelet kube.dns kube.balancer images kube.observer kube.resolvers pods";
+    let worker = "containerd kube.kubelet kube.proxy kube.dns kube.balancer images kube.observer kube.resolvers pods";
     assert_eq!(runs(Node, &[Worker]), worker);
     assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
     let without_etcd = ServicePlan { etcd: None, ..plan() };
@@ -536,10 +537,28 @@ fn a_resolver_asks_outside_only_where_the_uplinks_say() {
     let text = dns::outside(gateway, &["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()]);
     assert!(text.contains("bind 10.244.3.1\n") && text.contains("forward . 192.0.2.1 192.0.2.2 {"), "{text}");
     let (_, program) = program(&plan(), "kube.dns");
-    assert_eq!(program.privileges, ServicePrivileges::Binds { user: 53 });
+    assert_eq!(
+        program.privileges,
+        ServicePrivileges::User { user: 53, keeps: services::ServiceCapability::NetBindService }
+    );
     let corefile = &program.files.iter().find(|file| file.path.ends_with("/Corefile")).unwrap().contents;
     let pattern = dns::OUTSIDE.strip_suffix("conf").unwrap();
     assert!(corefile.contains(&format!("import {pattern}*\n")) && !corefile.contains("forward"), "{corefile}");
+}
+
+/// Proves: A7 W2
+#[test]
+fn a_service_proxy_changes_nftables_and_listens_on_loopback() {
+    let (_, program) = program(&plan(), "kube.proxy");
+    let keeps = services::ServiceCapability::NetAdmin;
+    assert_eq!(program.privileges, ServicePrivileges::User { user: 54, keeps });
+    assert!(program.credentials.iter().all(|credential| credential.user() == 54));
+    let config = &program.files.iter().find(|file| file.path.ends_with("/proxy.json")).unwrap().contents;
+    let config: serde_json::Value = serde_json::from_str(config).unwrap();
+    assert_eq!((&config["mode"], &config["nodePortAddresses"][0]), (&"nftables".into(), &"primary".into()));
+    for listens in ["healthzBindAddress", "metricsBindAddress"] {
+        assert!(config[listens].as_str().unwrap().starts_with("127.0.0.1:"), "{listens}");
+    }
 }
 
 /// Proves: W1

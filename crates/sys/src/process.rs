@@ -38,8 +38,17 @@ pub enum Privileges {
     Fixed,
     /// Left as the kernel's default.
     MayGrow,
-    /// `no_new_privs` is set, and the child is this user and group, with CAP_NET_BIND_SERVICE and no other capability.
-    Binds(u32),
+    /// `no_new_privs` is set, and the child is this user and group, with one capability, as all that it starts.
+    User(u32, Capability),
+}
+
+/// Capability of a child that is not root (capabilities(7)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// CAP_NET_BIND_SERVICE: take ports below 1024.
+    NetBindService,
+    /// CAP_NET_ADMIN: change the network, nftables among it.
+    NetAdmin,
 }
 
 /// Starts `program` in a session of its own, with /dev/null as its standard input. Its process id stays reserved until it
@@ -79,8 +88,8 @@ fn prepare(cgroup: libc::c_int, privileges: Privileges) -> io::Result<()> {
     crate::check(joined as i64)?;
     // SAFETY: no arguments; the child is no process group leader, so it cannot fail but by the kernel's refusal.
     crate::check(unsafe { libc::setsid() }.into())?;
-    if let Privileges::Binds(user) = privileges {
-        become_user(user)?;
+    if let Privileges::User(user, keeps) = privileges {
+        become_user(user, keeps)?;
     }
     if privileges != Privileges::MayGrow {
         // SAFETY: integers only.
@@ -90,15 +99,18 @@ fn prepare(cgroup: libc::c_int, privileges: Privileges) -> io::Result<()> {
 }
 
 /// Becomes a user that has one capability, also behind exec (capabilities(7), ambient set): system calls alone, no memory is asked for.
-fn become_user(user: u32) -> io::Result<()> {
+fn become_user(user: u32, keeps: Capability) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
-    let binds = CapabilitySet::NET_BIND_SERVICE;
+    let keeps = match keeps {
+        Capability::NetBindService => CapabilitySet::NET_BIND_SERVICE,
+        Capability::NetAdmin => CapabilitySet::NET_ADMIN,
+    };
     thread::set_keep_capabilities(true)?;
     thread::set_thread_groups(&[])?;
     thread::set_thread_res_gid(gid, gid, gid)?;
     thread::set_thread_res_uid(uid, uid, uid)?;
-    thread::set_capabilities(None, CapabilitySets { effective: binds, permitted: binds, inheritable: binds })?;
-    thread::configure_capability_in_ambient_set(binds, true)?;
+    thread::set_capabilities(None, CapabilitySets { effective: keeps, permitted: keeps, inheritable: keeps })?;
+    thread::configure_capability_in_ambient_set(keeps, true)?;
     Ok(())
 }
 
@@ -192,7 +204,7 @@ mod tests {
 
     /// Proves: O2. Only root may start a child as somebody else.
     #[test]
-    fn a_child_that_binds_is_its_user_with_one_capability() {
+    fn a_child_that_is_a_user_has_one_capability() {
         let _alone = REAPS.lock().unwrap_or_else(PoisonError::into_inner);
         let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
         let argv = ["sh", "-c", "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm|Amb)|NoNewPrivs)' /proc/self/status"];
@@ -203,7 +215,7 @@ mod tests {
             environment: &[],
             cgroup: &cgroup,
             output: child_output.as_fd(),
-            privileges: Privileges::Binds(53),
+            privileges: Privileges::User(53, Capability::NetBindService),
         };
         let started = spawn(&program);
         drop(child_output);

@@ -28,10 +28,11 @@ use crate::runtime::tls::Clock;
 use crate::runtime::{clock, durable};
 
 /// Certificates that a worker has signed, and the files that they are for; PID 1 has the last itself.
-const OF_A_WORKER: [(WorkerCertificate, Option<Credential>); 4] = [
+const OF_A_WORKER: [(WorkerCertificate, Option<Credential>); 5] = [
     (WorkerCertificate::KubeletClient, Some(Credential::KubeletClient)),
     (WorkerCertificate::KubeletServer, Some(Credential::KubeletServer)),
     (WorkerCertificate::DnsClient, Some(Credential::DnsClient)),
+    (WorkerCertificate::ProxyClient, Some(Credential::ProxyClient)),
     (WorkerCertificate::KubeletClient, None),
 ];
 

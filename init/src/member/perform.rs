@@ -13,7 +13,7 @@ use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
 use keys::identity::Identity;
 use model::{Assignment, ClusterRole, KubernetesRole, MachineId};
-use services::{EtcdCluster, EtcdPlan, ServicePlan};
+use services::{EtcdCluster, EtcdPlan, ServicePlan, ServiceRole};
 use supervise::ChangeError;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
@@ -372,6 +372,9 @@ impl Performer {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);
         }
         services.want(units).await?;
+        if !plan.wants(ServiceRole::Worker) {
+            uplink.leads_to_no_pod().await?;
+        }
         Ok(clients.forget(&plan)?)
     }
 

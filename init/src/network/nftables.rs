@@ -15,7 +15,7 @@ const PROGRAM: &str = "/bin/nft";
 const SERVICE: &str = "nft";
 /// Bounds of the program, which needs 2 MiB for a table of PID 1's; the rest is room.
 const LIMITS: Limits = Limits { memory: 64 << 20, pids: 8 };
-/// Where the text lies that is in force, or was refused.
+/// Where the text lies that was performed last, or was refused.
 const TEXT: &str = "/run/cairn/filter.nft";
 
 /// Why a text is not in force; nothing of it is.

@@ -124,6 +124,8 @@ struct InForce {
     filter: String,
     /// Address among those of its pods at which the machine serves them; on `lo`.
     gateway: Option<Ipv4Addr>,
+    /// Whether other programs may have set what leads to pods.
+    leads: bool,
 }
 
 /// Index of `lo` (`LOOPBACK_IFINDEX`, include/net/net_namespace.h).
@@ -170,7 +172,7 @@ impl Uplink {
                 }
             }
         }
-        let in_force = Arc::new(AsyncMutex::new(InForce { filter, gateway: None }));
+        let in_force = Arc::new(AsyncMutex::new(InForce { filter, gateway: None, leads: false }));
         Ok(Self { network, children: children.clone(), links, in_force })
     }
 
@@ -190,8 +192,22 @@ impl Uplink {
             self.network.stand_for(in_force.gateway, gateway).await?;
             in_force.gateway = gateway;
         }
+        in_force.leads |= gateway.is_some();
         rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
+        Ok(())
+    }
+
+    /// Leads nothing to pods any more, now that the machine runs none and nothing that would lead to others'.
+    ///
+    /// # Errors
+    /// [`Error::Filter`]; it leads on then, and may be asked again.
+    pub(crate) async fn leads_to_no_pod(&self) -> Result<(), Error> {
+        let mut in_force = self.in_force.lock().await;
+        if in_force.leads {
+            nftables::perform(&self.children, &filter::without_others()).await.map_err(Error::Filter)?;
+            in_force.leads = false;
+        }
         Ok(())
     }
 }

@@ -61,6 +61,7 @@ impl Records {
                 WorkerCertificate::KubeletClient => CertificateProfile::KubeletClient { node },
                 WorkerCertificate::KubeletServer => CertificateProfile::KubeletServer { node, vpn: *vpn },
                 WorkerCertificate::DnsClient => CertificateProfile::KubeDns { node },
+                WorkerCertificate::ProxyClient => CertificateProfile::KubeProxy { node },
             };
             Ok(authority.issue(&profile, &pki::accept_request(request)?, now)?.to_vec())
         };

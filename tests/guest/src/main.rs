@@ -33,6 +33,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("hog") => misbehave::hog(),
         Some("bounds") => misbehave::bounds(),
         Some("calls") => misbehave::calls(),
+        Some("reaches") => misbehave::reaches(),
         Some("clings") => misbehave::clings(),
         Some("asks") => dns::asks(),
         Some("trace") => misbehave::trace(),

@@ -167,19 +167,44 @@ const ANSWERS: Duration = Duration::from_secs(5);
 pub(super) fn calls() -> io::Result<()> {
     let places = std::env::var(CALLS).map_err(io::Error::other)?;
     for place in places.split_whitespace() {
-        let said = match TcpStream::connect_timeout(&place.parse().map_err(io::Error::other)?, ANSWERS) {
-            Err(error) => format!("no connection: {error}"),
-            Ok(stream) => answered(stream).map_or_else(|error| format!("no answer: {error}"), str::to_owned),
-        };
+        say(&format!("{place}: {}", called(place)?));
+    }
+    Ok(())
+}
+
+/// How long a place that is new may take until it answers.
+const NEW: Duration = Duration::from_secs(60);
+
+/// Calls each place until it answers.
+#[expect(clippy::disallowed_methods, reason = "a place that refuses says nothing when it begins to answer")]
+pub(super) fn reaches() -> io::Result<()> {
+    let places = std::env::var(CALLS).map_err(io::Error::other)?;
+    for place in places.split_whitespace() {
+        let until = Instant::now() + NEW;
+        let mut said = called(place)?;
+        while said != ANSWERED && Instant::now() < until {
+            std::thread::sleep(NEW / 600);
+            said = called(place)?;
+        }
         say(&format!("{place}: {said}"));
     }
     Ok(())
 }
 
+/// Calls a place, and says what came of it.
+fn called(place: &str) -> io::Result<String> {
+    Ok(match TcpStream::connect_timeout(&place.parse().map_err(io::Error::other)?, ANSWERS) {
+        Err(error) => format!("no connection: {error}"),
+        Ok(stream) => answered(stream).map_or_else(|error| format!("no answer: {error}"), str::to_owned),
+    })
+}
+
+const ANSWERED: &str = "answers";
+
 fn answered(mut stream: TcpStream) -> io::Result<&'static str> {
     stream.set_read_timeout(Some(ANSWERS))?;
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
-    Ok(if stream.read(&mut [0; 64])? > 0 { "answers" } else { "no answer: closed" })
+    Ok(if stream.read(&mut [0; 64])? > 0 { ANSWERED } else { "no answer: closed" })
 }
 
 /// Connections that one program opens.

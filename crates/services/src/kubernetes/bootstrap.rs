@@ -5,7 +5,7 @@
 //! later release adds one. The last object of a set is a mark that all of it are there: with it nothing of the set is created again, so
 //! what the owner has deleted stays deleted. Before it, an object that is there already (409) is left alone.
 
-use pki::{APISERVERS, COORDINATORS, OWNERS, RESOLVERS};
+use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
 use serde_json::json;
 
 use crate::plan::PREFIXES;
@@ -73,6 +73,7 @@ pub fn sets() -> [ObjectSet; 3] {
             vec![
                 role_of_resolvers("the resolvers of machines follow services and where they lead"),
                 binding(RESOLVERS, RESOLVERS, "the resolvers of machines follow services"),
+                binding(PROXIES, "system:node-proxier", "the proxies of machines follow services"),
                 dns_service("a name for the address by which each machine's own resolver answers"),
             ],
         ),

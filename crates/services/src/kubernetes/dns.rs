@@ -11,7 +11,9 @@ use crate::credential::{Credential, DNS_USER};
 use crate::kubernetes::kubeconfig;
 use crate::names;
 use crate::plan::{LOCAL_API, PREFIXES, ServicePlan, ServiceRole};
-use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::unit::{
+    Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback,
+};
 
 const COREFILE: &str = "/run/cairn/dns/Corefile";
 const KUBECONFIG: &str = "/run/cairn/dns/dns.kubeconfig";
@@ -37,7 +39,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         // Whether it has seen the cluster's names yet is another question: those outside it answers before.
         probe: ReadinessProbe::HttpGet { address: loopback(HEALTH_PORT), path: "/health" },
         limits: Limits { memory: 256 << 20, pids: 256 },
-        privileges: ServicePrivileges::Binds { user: DNS_USER },
+        privileges: ServicePrivileges::User { user: DNS_USER, keeps: ServiceCapability::NetBindService },
         record: None,
         data: None,
     };

@@ -133,6 +133,14 @@ impl Filter<'_> {
     }
 }
 
+/// Tables of the programs that lead packets to pods: kube-proxy's and those of the CNI plugin portmap, which neither removes.
+const OTHERS: [&str; 4] = ["ip kube-proxy", "ip6 kube-proxy", "ip cni_hostport", "ip6 cni_hostport"];
+
+/// Text that removes what other programs set, if they did.
+pub(super) fn without_others() -> String {
+    OTHERS.map(|table| format!("destroy table {table}\n")).concat()
+}
+
 /// Text of a table, as it grows.
 #[derive(Debug)]
 struct Table(String);
