@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a pod has 64 connections to the Kubernetes API", &["O2", "W1"], api),
     case("a pod asks its machine for the cluster's names", &["A7", "W2"], names),
     case("a service leads a pod to pods, and to nothing that is closed", &["A7", "W2"], services),
+    case("no service takes an address of a machine", &["A7", "W2"], addresses),
     case("a pod has a port of its machine, for members and pods alone", &["A7", "W2"], host_port),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
@@ -293,13 +294,37 @@ fn services(t: &Context) -> anyhow::Result<()> {
     cluster.outside.silent(t, "10.96.0.20".parse().context("an address")?, 79..=81)
 }
 
-/// Once the pod is gone the port is, too.
+/// Neither by what its owner wants nor by its status, which somebody in the cluster writes who publishes services.
+fn addresses(t: &Context) -> anyhow::Result<()> {
+    const MACHINE: &str = "10.118.0.1";
+    const OUTSIDE: &str = "198.51.100.20";
+    let cluster = Cluster::copy(t)?;
+    let external = cluster.apply(t, &service("external", SERVICE, &json!({ "externalIPs": [OUTSIDE] }))?);
+    let refusal = format!("{:?}", external.err().context("a service has any address")?);
+    ensure!(refusal.contains("externalIPs"), "{refusal}");
+    cluster.apply(t, &service("published", SERVICE, &json!({ "type": "LoadBalancer" }))?)?;
+    let publish = |address: &str| {
+        let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": address }] } } }).to_string();
+        cluster.kubectl(&["patch", "service/published", "--subresource=status", "--type=merge", "--patch", &status])
+    };
+    publish(OUTSIDE)?;
+    for inside in [MACHINE, "10.244.0.2", "10.96.0.1"] {
+        let refusal = format!("{:?}", publish(inside).err().with_context(|| format!("{inside} is published"))?);
+        ensure!(refusal.contains("no address to publish a service at"), "{refusal}");
+    }
+    Ok(())
+}
+
+/// Once the pod is gone the port is, too. The machine's own ports, which it asks for as well, stay the machine's: that of kubelet gives the
+/// texts of pods.
 fn host_port(t: &Context) -> anyhow::Result<()> {
     const PORT: u16 = 8081;
+    const KUBELET: u16 = 10_250;
     let cluster = Cluster::wild(t)?;
     let mut pod = web_pod("ported", false);
     pod["metadata"]["namespace"] = WILD.into();
-    pod["spec"]["containers"][0]["ports"][0]["hostPort"] = PORT.into();
+    let ports = [PORT, KUBELET].map(|port| json!({ "containerPort": 8080, "hostPort": port }));
+    pod["spec"]["containers"][0]["ports"] = ports.into_iter().collect();
     cluster.apply(t, &pod)?;
     let place = format!("10.118.0.1:{PORT}");
     let said = cluster.called_by(t, "reaches", &place, |_| ())?;

@@ -126,7 +126,7 @@ pub(crate) enum Expression {
     /// New destination: its address is in the first register. Some flags are said, and the kernel finds the others.
     Destination {
         family: Family,
-        port: Register,
+        port: Option<Register>,
         flags: Option<u32>,
     },
     /// Refusal as ICMP says it, of this kind and code.
@@ -217,7 +217,8 @@ impl Expression {
             Self::Update(set) => ("dynset", none.number(4, first).name(1, set).number(3, 1)),
             Self::Masquerade { is_random } => ("masq", if *is_random { none.number(1, FULLY_RANDOM) } else { none }),
             Self::Destination { family, port, flags } => {
-                let nat = none.number(1, 1).number(2, *family as u32).number(3, first).number(5, port.0);
+                let nat = none.number(1, 1).number(2, *family as u32).number(3, first);
+                let nat = port.iter().fold(nat, |nat, port| nat.number(5, port.0));
                 ("nat", flags.iter().fold(nat, |nat, flags| nat.number(7, *flags)))
             }
             Self::Reject { kind, code } => ("reject", none.number(1, *kind).bytes(2, &[*code])),
@@ -291,8 +292,9 @@ impl fmt::Display for Expression {
             Self::Masquerade { is_random: true } => write!(f, "[ masq flags {FULLY_RANDOM:#x} ]"),
             Self::Masquerade { is_random: false } => f.write_str("[ masq ]"),
             Self::Destination { family, port, flags } => {
+                let port = port.map_or_else(String::new, |port| format!(" proto_min reg {}", port.0));
                 let flags = flags.map_or_else(String::new, |flags| format!(" flags {flags:#x}"));
-                write!(f, "[ nat dnat {} addr_min reg 1 proto_min reg {}{flags} ]", family.name(), port.0)
+                write!(f, "[ nat dnat {} addr_min reg 1{port}{flags} ]", family.name())
             }
             Self::Reject { kind, code } => write!(f, "[ reject type {kind} code {code} ]"),
             Self::Untracked => f.write_str("[ notrack ]"),

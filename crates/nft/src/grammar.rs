@@ -226,6 +226,15 @@ fn destination(table: Family, words: &mut Words) -> Read<NewDestination> {
         return Ok(NewDestination::Random { below, each });
     }
     words.expect("to")?;
+    if let Some(of) = words.peek().and_then(Family::named).filter(|_| words.ahead(1) == Some("daddr")) {
+        let is_other = |other: Family| other != Family::Inet && other != of;
+        if is_other(table) || family.is_some_and(is_other) {
+            return Err(GrammarError::Families);
+        }
+        words.bare()?;
+        words.bare()?;
+        return Ok(NewDestination::Own(of));
+    }
     let place = words.bare()?;
     let (host, port) = place.rsplit_once(':').ok_or_else(|| WordError::Unexpected(place.clone()))?;
     let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

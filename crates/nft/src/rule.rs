@@ -64,6 +64,8 @@ pub(crate) enum SetUse {
 pub(crate) enum NewDestination {
     /// This address and port.
     One(Vec<u8>, Vec<u8>),
+    /// The one that it has: whoever comes later in the hook changes it no more.
+    Own(Family),
     /// By chance one of several, each an address and a port under its number.
     Random { below: u32, each: Vec<(u32, Vec<u8>)> },
 }
@@ -325,13 +327,17 @@ impl<E, F: FnMut(&Anonymous<'_>) -> Result<SetName, E>> Expressions<F> {
             NewDestination::One(address, port) => {
                 self.expressions.push(Expression::Value(Register::FIRST, address.clone()));
                 self.expressions.push(Expression::Value(Register::SECOND, port.clone()));
-                (Register::SECOND, Some(WITH_PORT))
+                (Some(Register::SECOND), Some(WITH_PORT))
+            }
+            NewDestination::Own(family) => {
+                self.load(&[Field::Destination(*family)]);
+                (None, None)
             }
             NewDestination::Random { below, each } => {
                 let map = (self.anonymous)(&Anonymous::Destinations(family, each))?;
                 self.expressions.push(Expression::Random { below: *below });
                 self.lookup(map, Comparison::Equal, Gives::Value);
-                (Register::behind(address_of(family).bytes()), None)
+                (Some(Register::behind(address_of(family).bytes())), None)
             }
         };
         self.expressions.push(Expression::Destination { family, port, flags });

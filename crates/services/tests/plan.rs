@@ -526,6 +526,21 @@ fn pid_1_may_change_nodes_and_a_resolver_may_follow_services() {
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 }
 
+/// Proves: W7
+#[test]
+fn first_objects_have_names_that_their_kinds_may_have() {
+    for object in bootstrap::sets().iter().flat_map(|set| &set.objects) {
+        // RFC 1123, section 2.1; roles and what binds them may have any path segment.
+        let is_domain = object.name.chars().all(|one| matches!(one, 'a'..='z' | '0'..='9' | '-' | '.'));
+        assert!(
+            is_domain || object.path.contains("/rbac.authorization.k8s.io/"),
+            "{} below {}",
+            object.name,
+            object.path
+        );
+    }
+}
+
 /// Proves: W2
 #[test]
 fn a_resolver_asks_outside_only_where_the_uplinks_say() {

@@ -74,6 +74,8 @@ pub fn sets() -> [ObjectSet; 3] {
                 role_of_resolvers("the resolvers of machines follow services and where they lead"),
                 binding(RESOLVERS, RESOLVERS, "the resolvers of machines follow services"),
                 binding(PROXIES, "system:node-proxier", "the proxies of machines follow services"),
+                inside_is_not_published("a service gets no address of the cluster's own by its status either"),
+                bound_policy("that policy holds in all namespaces"),
                 dns_service("a name for the address by which each machine's own resolver answers"),
             ],
         ),
@@ -99,6 +101,49 @@ fn role_of_resolvers(because: &'static str) -> Object {
         "rules": [follow("", &["services", "namespaces"]), follow("discovery.k8s.io", &["endpointslices"])],
     });
     Object { path: ROLES, name: RESOLVERS, body: body.to_string(), because }
+}
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const POLICY_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+const PUBLISHED: &str = "cairn.published-addresses";
+
+/// kube-proxy takes each address that the status of a service has for one of the service's own.
+fn inside_is_not_published(because: &'static str) -> Object {
+    let inside = [PREFIXES.vpn, PREFIXES.pods, PREFIXES.services].map(|prefix| format!("'{prefix}'")).join(", ");
+    let has =
+        ["", ".loadBalancer", ".loadBalancer.ingress"].map(|part| format!("!has(object.status{part})")).join(" || ");
+    let all_outside = format!("[{inside}].all(inside, !cidr(inside).containsIP(place.ip))");
+    let expression = format!("{has} || object.status.loadBalancer.ingress.all(place, !has(place.ip) || {all_outside})");
+    let rule = json!({
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["services", "services/status"],
+    });
+    let body = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": PUBLISHED },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [rule] },
+            "validations": [{
+                "expression": expression,
+                "message": "an address of machines, pods or services of the cluster is no address to publish a service at",
+            }],
+        },
+    });
+    Object { path: POLICIES, name: PUBLISHED, body: body.to_string(), because }
+}
+
+fn bound_policy(because: &'static str) -> Object {
+    let body = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": PUBLISHED },
+        "spec": { "policyName": PUBLISHED, "validationActions": ["Deny"] },
+    });
+    Object { path: POLICY_BINDINGS, name: PUBLISHED, body: body.to_string(), because }
 }
 
 /// Holds the address: a machine leads it to itself, so the service has no endpoints.

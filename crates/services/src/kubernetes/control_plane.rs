@@ -49,7 +49,8 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             "--anonymous-auth=false".to_owned(),
             "--authorization-mode=Node,RBAC".to_owned(),
             // PodSecurity is on by default; what it enforces stands in the file.
-            "--enable-admission-plugins=NodeRestriction".to_owned(),
+            // Whoever may make a service would take any address for it (CVE-2020-8554).
+            "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--admission-control-config-file={ADMISSION}"),
             // PodSecurity alone decides, namespace by namespace; without this no namespace could be trusted with more.
             "--allow-privileged=true".to_owned(),

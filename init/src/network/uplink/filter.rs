@@ -7,7 +7,8 @@
 //!                     pod     own source, no loopback, no metadata address     ─► marked
 //!                     wg0     answers, the own VPN address, the own pods       ─► marked; not their gateway; else as it is
 //!   rules of `uplink`: a marked packet may be routed, all others by the table there
-//!   prerouting, output, -105: the addresses of `kubernetes` and `kube-dns` lead to the machine's own balancer and resolver
+//!   prerouting, output, -105: the addresses of `kubernetes` and `kube-dns` lead to the machine's own balancer and resolver, our own
+//!                     ports to themselves
 //!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
@@ -25,6 +26,8 @@ use model::{
 pub(super) const ROUTED: u32 = 1;
 /// Ports of ours at VPN addresses: etcd's two, the members' API and the Kubernetes API. A pod reaches none of them.
 const CLOSED_TO_PODS: [u16; 4] = [ETCD_CLIENT_PORT, ETCD_PEER_PORT, VPN_API_PORT, KUBERNETES_API_PORT];
+/// Port of kubelet, which asks who calls.
+const KUBELET: u16 = 10_250;
 /// Beginning of the names that the CNI plugin `ptp` gives the links of pods.
 const POD_LINKS: &str = "veth*";
 const MESH: &str = "wg0";
@@ -102,6 +105,19 @@ impl Filter<'_> {
             table.rules("pod", [format!("ip saddr != {pods} drop")]);
             table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
             let (api, dns) = (self.prefixes.kubernetes_service(), self.prefixes.dns_service());
+            // Decided here, so that no table behind this one leads elsewhere, whatever address or port a service or a pod claims.
+            let own = [&CLOSED_TO_PODS[..], &[KUBELET]].concat();
+            let stays = [
+                format!(
+                    "ip daddr {} dnat ip to ip daddr",
+                    listed(&["127.0.0.0/8".to_owned(), format!("{gateway}/32")])
+                ),
+                format!("ip daddr {vpn} tcp dport {} dnat ip to ip daddr", listed(&own)),
+                format!("fib daddr type local {} dnat ip to ip daddr", tcp_open("dport")),
+            ];
+            for chain in ["services", "services-own"] {
+                table.rules(chain, stays.clone());
+            }
             let leads = [
                 format!("ip daddr {api} tcp dport {KUBERNETES_SERVICE} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),
                 format!("ip daddr {dns} udp dport {DNS} dnat ip to {gateway}:{DNS}"),

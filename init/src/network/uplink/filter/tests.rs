@@ -38,6 +38,8 @@ pub(in super::super) enum Fate {
     Untracked,
     /// Goes on to another address and port.
     Translated,
+    /// Goes on to where it was to go, and is led nowhere else.
+    Stays,
 }
 
 /// Fate of a packet in a base chain whose policy is `policy`.
@@ -45,7 +47,7 @@ pub(in super::super) fn fate(text: &str, chain: &str, policy: Fate, packet: Pack
     let mut mark = 0;
     match walk(text, chain, packet, &mut mark).unwrap_or(policy) {
         Fate::Passes(_) => Fate::Passes(mark),
-        ended @ (Fate::Dropped | Fate::Refused | Fate::Untracked | Fate::Translated) => ended,
+        ended @ (Fate::Dropped | Fate::Refused | Fate::Untracked | Fate::Translated | Fate::Stays) => ended,
     }
 }
 
@@ -86,6 +88,7 @@ fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fa
             ["drop"] => return Some(Fate::Dropped),
             ["reject"] => return Some(Fate::Refused),
             ["notrack"] => return Some(Fate::Untracked),
+            ["dnat", "ip", "to", "ip", "daddr"] => return Some(Fate::Stays),
             ["dnat", "ip", "to", "10.244.0.1:6443" | "10.244.0.1:53"] => return Some(Fate::Translated),
             _ => panic!("`{statement}` of `{rule}` is not known here"),
         };
@@ -105,6 +108,7 @@ fn statement(rule: &str) -> (&str, &str) {
         ["iifname", "{", ..] | [_, _, "{", ..] => rule[..=rule.find('}').expect("a list ends")].split(' ').count(),
         ["jump" | "iifname", ..] => 2,
         ["meta", "mark", ..] => 6,
+        ["dnat", _, _, "ip", ..] => 5,
         ["fib" | "dnat", ..] | ["ip", _, "!=", ..] => 4,
         _ => 3.min(words),
     };
@@ -260,6 +264,28 @@ fn a_pod_reaches_the_resolver_of_its_machine_alone() {
     let comes = |link, source| fate(&text, "prerouting", Fate::Dropped, packet((link, source, "10.244.0.1"), udp));
     assert_eq!(comes("veth0", "10.244.0.2"), Fate::Passes(ROUTED));
     assert_eq!(["10.244.1.2", "10.118.0.2"].map(|source| comes("wg0", source)), [Fate::Dropped; 2]);
+}
+
+/// Proves: A7 W2
+#[test]
+fn no_service_takes_an_address_or_port_of_ours() {
+    let text = of_worker();
+    let led = |chain, to, is_local, kind| {
+        let packet = Packet { is_local, ..packet(("veth0", "10.244.0.2", to), kind) };
+        fate(&text, chain, Fate::Passes(0), packet)
+    };
+    for chain in ["services", "services-own"] {
+        for port in CLOSED_TO_PODS {
+            assert_eq!(led(chain, "10.118.0.2", false, PacketKind::Tcp(port)), Fate::Stays, "{port}");
+        }
+        assert_eq!(led(chain, "10.118.0.1", true, PacketKind::Tcp(KUBELET)), Fate::Stays);
+        assert_eq!(led(chain, "192.0.2.9", true, PacketKind::Tcp(PUBLIC_API_PORT)), Fate::Stays);
+        assert_eq!(led(chain, "127.0.0.1", true, PacketKind::Tcp(KUBERNETES_API_PORT)), Fate::Stays);
+        assert_eq!(led(chain, "10.244.0.1", true, PacketKind::Udp(DNS)), Fate::Stays);
+        // Others' addresses and ports are theirs.
+        assert_eq!(led(chain, "192.0.2.9", false, PacketKind::Tcp(PUBLIC_API_PORT)), Fate::Passes(0));
+        assert_eq!(led(chain, "10.118.0.2", false, PacketKind::Tcp(30_080)), Fate::Passes(0));
+    }
 }
 
 /// Proves: A7 W1

@@ -96,7 +96,7 @@ fn way(rules: &[Rule<'_>], link: &'static str, (source, to): (&str, &str), kind:
     let packet = Packet { link, source: address(source), to: address(to), kind, is_local };
     match fate(&of_worker(), "prerouting", Fate::Dropped, packet) {
         Fate::Passes(mark) => routed(rules, (link, mark), source, to),
-        Fate::Dropped | Fate::Refused | Fate::Untracked | Fate::Translated => Dropped,
+        Fate::Dropped | Fate::Refused | Fate::Untracked | Fate::Translated | Fate::Stays => Dropped,
     }
 }
 
