@@ -196,9 +196,6 @@ impl Qmp {
     /// # Errors
     /// [`QmpError`]; QEMU may have ended.
     pub fn restore_memory(&mut self, file: BorrowedFd<'_>, deadline: Deadline) -> Result<(), QmpError> {
-        // A card's cable may not listen yet, and QEMU 7.2 crashes over a frame that it sends of itself before that. A switch that
-        // does not know where a machine is asks all.
-        self.execute("migrate-set-parameters", &json!({ "announce-rounds": 0 }), deadline)?;
         self.migrate("migrate-incoming", file, deadline)
     }
 
