@@ -3,7 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::{Case, CommandRefusal, Context, FleetKind, Prerequisite, Starts, web_pod, wild_namespace, wild_pod};
+use crate::{
+    Case, CommandRefusal, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod, wild_namespace, wild_pod,
+};
 use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
 use serde_json::{Value, json};
@@ -275,15 +277,7 @@ fn services(t: &Context) -> anyhow::Result<()> {
     cluster.apply(t, &service("web", SERVICE, &web)?)?;
     cluster.apply(t, &service("api", TO_API, &json!({}))?)?;
     cluster.apply(t, &service("nothing", TO_NOTHING, &json!({ "selector": { "app": "nobody" } }))?)?;
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": { "name": "api-1", "labels": { "kubernetes.io/service-name": "api" } },
-        "addressType": "IPv4",
-        "endpoints": [{ "addresses": ["10.118.0.1"] }],
-        "ports": [{ "name": "", "port": 7835, "protocol": "TCP" }],
-    });
-    cluster.apply(t, &slice)?;
+    cluster.apply(t, &endpoint_by_hand("api", "10.118.0.1", 7835))?;
     let places = [SERVICE.to_owned(), format!("10.118.0.1:{NODE_PORT}")];
     let said = cluster.called_by(t, "reaches", &places.join(" "), |_| ())?;
     ensure!(said == places.map(|place| format!("{place}: answers\n")).concat(), "{said}");

@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod};
+use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod};
 use anyhow::{Context as _, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NAME, patience, text};
 use super::kube::{LOSES_LEASES, POD};
@@ -43,9 +43,7 @@ fn made(t: &Context) -> anyhow::Result<()> {
     for machine in ["m1", "m2"] {
         let mut pod = web_pod(&format!("web-{machine}"), false);
         pod["spec"]["nodeName"] = machine.into();
-        let file = t.dir().join("pod.json");
-        fs::write(&file, pod.to_string()).context("write the pod")?;
-        cluster.kubectl(&["apply", "--filename", text(&file)?])?;
+        cluster.apply(t, &pod)?;
     }
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/web-m1", "pod/web-m2", POD])?;
     shows(t, &cluster, "m1", "control-plane,worker")?;
@@ -144,19 +142,14 @@ impl Cluster {
             "metadata": { "name": "second" },
             "spec": { "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30081 }] },
         });
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": { "name": "second-1", "labels": { "kubernetes.io/service-name": "second" } },
-            "addressType": "IPv4",
-            "endpoints": [{ "addresses": ["10.118.0.2"] }],
-            "ports": [{ "name": "", "port": 30080, "protocol": "TCP" }],
-        });
-        for object in [service, slice] {
-            let file = t.dir().join("object.json");
-            fs::write(&file, object.to_string()).context("write an object")?;
-            self.kubectl(&["apply", "--filename", text(&file)?])?;
-        }
+        self.apply(t, &service)?;
+        self.apply(t, &endpoint_by_hand("second", "10.118.0.2", 30080))
+    }
+
+    fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
+        let file = t.dir().join("object.json");
+        fs::write(&file, object.to_string()).context("write an object")?;
+        self.kubectl(&["apply", "--filename", text(&file)?])?;
         Ok(())
     }
 

@@ -95,7 +95,7 @@ pub use joiner::Joiner;
 pub use owner::{CommandRefusal, Owner, key_of_owner, wait_state};
 pub use pace::HostPace;
 pub use plan::{MachinePlan, Via};
-pub use pod::{web_pod, wild_namespace, wild_pod};
+pub use pod::{endpoint_by_hand, web_pod, wild_namespace, wild_pod};
 pub use records::Records;
 pub use relay::Relay;
 pub use screen::Screen;

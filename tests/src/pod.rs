@@ -36,6 +36,19 @@ pub fn web_pod(name: &str, privileged: bool) -> Value {
     })
 }
 
+/// An endpoint that somebody wrote by hand for the service of this name.
+#[must_use]
+pub fn endpoint_by_hand(service: &str, address: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": { "name": format!("{service}-1"), "labels": { "kubernetes.io/service-name": service } },
+        "addressType": "IPv4",
+        "endpoints": [{ "addresses": [address] }],
+        "ports": [{ "name": "", "port": port, "protocol": "TCP" }],
+    })
+}
+
 /// A namespace in which nothing is refused, as an owner may make one: what pods can do at worst is tried there.
 #[must_use]
 pub fn wild_namespace(name: &str) -> Value {

@@ -1,5 +1,10 @@
 //! Kubernetes: its control plane, its node's agent, its first objects, and what PID 1 reads and writes of a node.
 
+use supervise::Need;
+
+use crate::names;
+use crate::plan::{ServicePlan, ServiceRole};
+
 pub mod audit;
 pub mod balancer;
 pub mod bootstrap;
@@ -13,3 +18,8 @@ pub(crate) mod proxy;
 pub mod reserve;
 pub(crate) mod secrets;
 pub mod upkeep;
+
+/// Need of a client for the machine's own apiserver, if it runs one: where it does not, another machine's serves already.
+fn own_apiserver(plan: &ServicePlan) -> Option<Need> {
+    plan.wants(ServiceRole::ControlPlane).then(|| Need::ready(names::APISERVER))
+}

@@ -174,9 +174,8 @@ impl Station {
     /// Takes a frame from its cable.
     pub(super) fn receive(&mut self, frame: Frame, now: Duration) {
         let find = |name: &str| self.names.get(name).copied();
-        if let Some(answer) =
-            names::handle(&frame, |address| self.has(address), find).filter(|_| !self.names.is_empty())
-        {
+        let is_resolver = |address| !self.names.is_empty() && self.has(address);
+        if let Some(answer) = names::handle(&frame, is_resolver, find) {
             self.wire.outgoing.extend(answer);
             return;
         }

@@ -1,6 +1,6 @@
 //! CoreDNS: the machine's own resolver for its pods, at the gateway's port 53. Configuration: Corefile of CoreDNS v1.15.
 //!
-//! What the uplinks name as resolvers is a file of its own, written by PID 1 ([`outside`]): CoreDNS looks every two seconds whether it
+//! The uplinks' resolvers stand in a file of their own, written by PID 1 ([`outside`]): CoreDNS looks every two seconds whether it
 //! is another. A machine without any resolves the cluster's names, and refuses all others.
 
 use std::net::Ipv4Addr;
@@ -8,9 +8,9 @@ use std::net::Ipv4Addr;
 use supervise::Need;
 
 use crate::credential::{Credential, DNS_USER};
-use crate::kubernetes::kubeconfig;
+use crate::kubernetes::{kubeconfig, own_apiserver};
 use crate::names;
-use crate::plan::{LOCAL_API, PREFIXES, ServicePlan, ServiceRole};
+use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
 use crate::unit::{
     Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback,
 };
@@ -43,12 +43,9 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         record: None,
         data: None,
     };
-    let mut needs = vec![Need::started(names::RESOLVERS)];
-    if plan.wants(ServiceRole::ControlPlane) {
-        // It has nothing to say before, and takes the processor from the apiserver's start.
-        needs.push(Need::ready(names::APISERVER));
-    }
-    Unit::program(names::DNS, needs, program)
+    // It has nothing to say before the apiserver, and takes the processor from that one's start.
+    let needs = [Need::started(names::RESOLVERS)].into_iter().chain(own_apiserver(plan));
+    Unit::program(names::DNS, needs.collect(), program)
 }
 
 /// The cluster's names, and those of its addresses.

@@ -4,12 +4,11 @@
 //! before kube-proxy translates it. Its `nft` is a name of PID 1's program.
 
 use serde_json::json;
-use supervise::Need;
 
 use crate::credential::{Credential, PROXY_USER};
-use crate::kubernetes::kubeconfig;
+use crate::kubernetes::{kubeconfig, own_apiserver};
 use crate::names;
-use crate::plan::{LOCAL_API, PREFIXES, ServicePlan, ServiceRole};
+use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
 use crate::unit::{
     Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback,
 };
@@ -40,8 +39,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         data: None,
     };
     // It ends when nobody tells it what node it is on.
-    let needs = if plan.wants(ServiceRole::ControlPlane) { vec![Need::ready(names::APISERVER)] } else { vec![] };
-    Unit::program(names::PROXY, needs, program)
+    Unit::program(names::PROXY, own_apiserver(plan).into_iter().collect(), program)
 }
 
 fn configuration(plan: &ServicePlan) -> String {
