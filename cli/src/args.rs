@@ -114,7 +114,7 @@ pub(crate) enum Command {
     /// Enrolment configs for hardware
     #[command(subcommand)]
     Enrol(enrol::Command),
-    /// Images and the files of a build
+    /// Container images of machines; the files of a build
     #[command(subcommand)]
     Image(image::Command),
     /// Completion of commands, options and names by the Tab key

@@ -90,6 +90,11 @@ pub(crate) fn owners() -> Vec<CompletionCandidate> {
     asked(owners_of).into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// The container images of the machine that the command line means.
+pub(crate) fn images() -> Vec<CompletionCandidate> {
+    asked(images_of).into_iter().map(CompletionCandidate::new).collect()
+}
+
 fn asked(what: impl AsyncFnOnce(Session) -> Option<Vec<String>>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (Some(context), Ok(runtime)) = (context(std::env::args_os()), runtime) else { return Vec::new() };
@@ -111,6 +116,10 @@ async fn services_of(mut session: Session) -> Option<Vec<String>> {
 
 async fn owners_of(mut session: Session) -> Option<Vec<String>> {
     Some(session.owners().await.ok()?.rows.into_iter().map(|row| row.owner.key.to_string()).collect())
+}
+
+async fn images_of(mut session: Session) -> Option<Vec<String>> {
+    Some(session.images().await.ok()?.into_iter().map(|image| image.name).collect())
 }
 
 fn with_stems(services: Vec<String>) -> BTreeSet<String> {

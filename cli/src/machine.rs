@@ -14,6 +14,7 @@ mod contact;
 mod dial;
 #[cfg(test)]
 pub(crate) mod fake;
+mod import;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -23,5 +24,6 @@ pub(crate) use activation::{ActivationError, Blank, Way};
 pub(crate) use call::CallError;
 pub(crate) use contact::{ContactError, Expected, meet};
 pub use dial::{Address, BadAddress, Carries, DialError, Stream, channel, handshake};
+pub(crate) use import::PIECE;
 pub(crate) use session::{Session, SessionError, public_state};
 pub(crate) use tunnel::{Listener, TunnelError};

@@ -16,7 +16,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let out: &mut dyn Write = &mut out;
     match command {
         // Needs neither keys nor a machine, so no data directory is made for it.
-        Command::Image(command) => image::run(&command, global.output, out).map(done),
+        Command::Image(image::Command::Inspect(arguments)) => image::inspect(&arguments, global.output, out).map(done),
+        Command::Image(image::Command::Containers(command)) => {
+            wait(image::run(&command, &global.context()?, out)).map(done)
+        }
         Command::Completion(arguments) => completion::run(&arguments, out).map(done),
         Command::Network(arguments) => network::run(&arguments),
         Command::Enrol(command) => enrol::run(&command, global.context()?, out).map(done),

@@ -11,6 +11,7 @@
 pub mod calls;
 pub mod certificates;
 pub mod corpus;
+pub mod images;
 pub mod programs;
 pub mod table;
 
@@ -212,6 +213,9 @@ pub const TARGETS: &[FuzzTarget] = &[
         run: nft_text,
         because: "kube-proxy writes into it what anybody chooses who may make a Service",
     },
+    FuzzTarget { name: "image_manifest", run: images::manifest, because: "an image is whatever its maker wrote" },
+    FuzzTarget { name: "image_name", run: images::name, because: "an archive calls its images what it likes" },
+    FuzzTarget { name: "image_archive", run: images::archive, because: "an owner may be handed any file as an image" },
     FuzzTarget {
         name: "socks",
         run: socks,

@@ -29,7 +29,7 @@ pub mod licences;
 mod limits;
 mod manifest;
 pub mod names;
-mod oci;
+pub mod oci;
 mod root;
 
 pub use build::{BuildError, build};

@@ -11,6 +11,7 @@ mod cluster;
 mod coordinators;
 mod damaged;
 mod enrolment;
+mod images;
 mod join;
 mod kube;
 mod mesh;
@@ -68,5 +69,6 @@ pub const TABLES: &[CaseTable] = &[
     of!(pods::ALONE, Alone),
     of!(kube::COPIES, Prompt),
     of!(workers::COPIES, Prompt),
+    of!(images, Prompt),
     of!(pods, Prompt),
 ];

@@ -146,7 +146,7 @@ impl Cluster {
         self.apply(t, &endpoint_by_hand("second", "10.118.0.2", 30080))
     }
 
-    fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
+    pub(crate) fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
         let file = t.dir().join("object.json");
         fs::write(&file, object.to_string()).context("write an object")?;
         self.kubectl(&["apply", "--filename", text(&file)?])?;

@@ -307,6 +307,8 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl public_server::Public for Api {
     type LogsStream = Answers<LogEntry>;
     type TunnelStream = Answers<TunnelResponse>;
+    type ImportImageStream = Answers<ImportImageResponse>;
+    type ListImagesStream = Answers<ListImagesResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
     type ListMachinesStream = Answers<ListMachinesResponse>;
     type ListTicketsStream = Answers<ListTicketsResponse>;
@@ -489,6 +491,64 @@ impl public_server::Public for Api {
             api::TunnelPart::Open(_) => Err(Status::invalid_argument("opened twice")),
         });
         Ok(Response::new(Box::pin(echo)))
+    }
+
+    /// Takes every blob that it does not know to be others' bytes, unless it is to refuse.
+    async fn import_image(
+        &self,
+        request: Request<Streaming<ImportImageRequest>>,
+    ) -> Result<Response<Self::ImportImageStream>, Status> {
+        use tokio_stream::StreamExt;
+        self.owners_call("ImportImage")?;
+        if *self.refuses.lock().unwrap() {
+            return Err(Status::failed_precondition("no containers run here"));
+        }
+        let mut parts = request.into_inner();
+        let first = parts.message().await?.ok_or(Status::invalid_argument("no first message"))?;
+        let api::ImportPart::Image(image) = api::ImportPart::try_from(first)? else {
+            return Err(Status::invalid_argument("data before the image"));
+        };
+        let manifest =
+            oci::ImageManifest::parse(&image.manifest).map_err(|it| Status::invalid_argument(it.to_string()))?;
+        let (asks, asked) = mpsc::channel(1);
+        let mut taking = JoinSet::new();
+        taking.spawn(async move {
+            for blob in manifest.blobs() {
+                asks.send(Ok(blob.into())).await.unwrap();
+                let mut bytes = Vec::new();
+                while (bytes.len() as u64) < blob.size {
+                    let Some(Ok(part)) = parts.next().await else { return };
+                    let Ok(api::ImportPart::Data(data)) = api::ImportPart::try_from(part) else { return };
+                    bytes.extend(data);
+                }
+                if oci::BlobDigest::of(&bytes) != blob.digest {
+                    asks.send(Err(Status::invalid_argument("other bytes"))).await.unwrap();
+                }
+            }
+        });
+        let asked = ReceiverStream::new(asked).map(move |ask| {
+            let _as_long_as_this = &taking;
+            ask
+        });
+        Ok(Response::new(Box::pin(asked)))
+    }
+
+    async fn list_images(&self, _: Request<ListImagesRequest>) -> Result<Response<Self::ListImagesStream>, Status> {
+        self.owners_call("ListImages")?;
+        let (name, digest) = ("quay.io/a/b:1".to_owned(), format!("sha256:{}", "0".repeat(64)));
+        let image = api::ListedImage { name, digest, size: Some(3 << 20), origin: oci::ImageOrigin::Imported };
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(image.into())]))))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<RemoveImageRequest>,
+    ) -> Result<Response<RemoveImageResponse>, Status> {
+        self.owners_call("RemoveImage")?;
+        match request.into_inner().name.as_str() {
+            "quay.io/a/b:1" => Ok(Response::new(RemoveImageResponse {})),
+            other => Err(Status::not_found(format!("no image is called `{other}`"))),
+        }
     }
 
     async fn conditions(&self, _: Request<ConditionsRequest>) -> Result<Response<ConditionsResponse>, Status> {

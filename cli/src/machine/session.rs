@@ -7,15 +7,15 @@ use std::time::Duration;
 use api::public_client::PublicClient;
 use api::wire::{
     AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, EraseRoleRequest, GetStateRequest,
-    GiveClusterKeyRequest, GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest,
-    ListOwnersRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
-    RecoveryRecordRequest, RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest,
-    StatusRequest, TimelineRequest, WaitConditionRequest,
+    GiveClusterKeyRequest, GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListImagesRequest,
+    ListMachinesRequest, ListOwnersRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
+    RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest,
+    ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, ListPage, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery,
-    MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service,
-    Target, limits,
+    ClientCertificate, Condition, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner, ListedTicket,
+    LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery,
+    RecoveryPlan, Service, Target, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
@@ -32,6 +32,7 @@ use tonic::transport::Channel;
 use super::call::CallError;
 use super::contact::ContactError;
 use super::dial::{Address, DialError, Stream, channel, dial, secure};
+use super::import::Import;
 use super::tunnel::{Tunnel, TunnelError};
 use crate::clock::{ASK_AGAIN, Deadline};
 use crate::failure::{Advice, Code};
@@ -276,6 +277,31 @@ impl Session {
     pub(crate) async fn owners(&mut self) -> Result<ListPage<ListedOwner>, CallError> {
         let answer = soon("ListOwners", self.client.list_owners(ListOwnersRequest {})).await?;
         answer.try_into().map_err(CallError::answer("ListOwners"))
+    }
+
+    /// Has the machine take an image; what it lacks of that it asks for.
+    pub(crate) async fn import_image(&mut self, image: ImageToImport) -> Result<Import, CallError> {
+        Import::begin(&mut self.client, image).await
+    }
+
+    /// The images of the machine's store.
+    pub(crate) async fn images(&mut self) -> Result<Vec<ListedImage>, CallError> {
+        let method = "ListImages";
+        let mut pieces = soon(method, self.client.list_images(ListImagesRequest {})).await?;
+        let mut images = Vec::new();
+        while let Some(image) = timeout(ANSWER, pieces.message())
+            .await
+            .map_err(|_| CallError::Late { method })?
+            .map_err(CallError::of(method))?
+        {
+            images.push(image.try_into().map_err(CallError::answer(method))?);
+        }
+        Ok(images)
+    }
+
+    /// Takes an image's name from the machine's store.
+    pub(crate) async fn remove_image(&mut self, name: &str) -> Result<(), CallError> {
+        soon("RemoveImage", self.client.remove_image(RemoveImageRequest { name: name.to_owned() })).await.map(drop)
     }
 
     /// Has a person own the cluster no more.

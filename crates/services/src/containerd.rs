@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::plan::ServicePlan;
 use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit};
-use crate::{CONTAINERD_SOCKET, SHIM_CGROUP, names};
+use crate::{CONTAINERD_DATA, CONTAINERD_SOCKET, SHIM_CGROUP, names};
 
 use images::PAUSE;
 
@@ -70,7 +70,7 @@ fn configuration() -> String {
     let disabled = DISABLED.iter().map(|plugin| format!("  \"{plugin}\",\n")).collect::<String>();
     format!(
         r#"version = 3
-root = "/data/containerd"
+root = "{CONTAINERD_DATA}"
 state = "/run/containerd"
 disabled_plugins = [
 {disabled}]

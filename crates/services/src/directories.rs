@@ -1,5 +1,6 @@
 //! Directories that services work in. What is under /run is memory.
 
+use crate::CONTAINERD_DATA;
 use crate::plan::ServiceRole;
 
 /// A directory that has to exist before the first service starts, owned by root.
@@ -22,7 +23,7 @@ pub const DIRECTORIES: &[ServiceDirectory] = &[
     ServiceDirectory { path: "/run/cairn/pki", mode: 0o711, role: None },
     // etcd complains about anything wider.
     ServiceDirectory { path: "/data/etcd", mode: 0o700, role: Some(ServiceRole::Coordinator) },
-    ServiceDirectory { path: "/data/containerd", mode: 0o711, role: None },
+    ServiceDirectory { path: CONTAINERD_DATA, mode: 0o711, role: None },
     ServiceDirectory { path: "/data/kubelet", mode: 0o750, role: None },
     ServiceDirectory { path: "/data/kubelet/volume-plugins", mode: 0o755, role: None },
     ServiceDirectory { path: "/data/var/log/pods", mode: 0o755, role: None },

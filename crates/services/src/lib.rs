@@ -51,6 +51,8 @@ pub const POD_CGROUP: &str = "/pods";
 pub const SHIM_CGROUP: &str = "/shims";
 /// Where containerd listens.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+/// Where containerd keeps images and what containers write.
+pub const CONTAINERD_DATA: &str = "/data/containerd";
 /// containerd's namespace for what Kubernetes runs.
 pub const CONTAINERD_NAMESPACE: &str = "k8s.io";
 /// Where the key that signs service account tokens is (PEM, secret, mode 0600).

@@ -11,6 +11,7 @@ mod debug;
 mod faults;
 mod first_contact;
 mod forward;
+mod images;
 mod kubernetes;
 mod machines;
 mod methods;

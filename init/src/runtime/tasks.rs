@@ -87,6 +87,11 @@ where
 }
 
 impl<T> Task<T> {
+    /// Whether it has not ended yet.
+    pub(crate) fn runs(&self) -> bool {
+        !self.0.is_finished()
+    }
+
     /// Waits for its end.
     ///
     /// # Errors

@@ -48,6 +48,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("member", Kind::Pure),
     ("mesh", Kind::Pure),
     ("nft", Kind::Pure),
+    ("oci", Kind::Pure),
     ("enrol", Kind::Pure),
     ("formats", Kind::Pure),
     ("keys", Kind::Pure),

@@ -96,8 +96,9 @@ fn configuration(plan: &ServicePlan) -> String {
         "podCIDR": plan.assignment.pods().map(|pods| pods.to_string()),
         // No iptables in the image.
         "makeIPTablesUtilChains": false,
-        // Images come from the image or by import: one that is thrown away cannot be fetched again.
-        "imageGCHighThresholdPercent": 100,
+        // Of what was pulled: the images of the root and imported ones are pinned, since nobody could fetch them again.
+        "imageGCHighThresholdPercent": 85,
+        "imageGCLowThresholdPercent": 80,
         "nodeStatusUpdateFrequency": "4s",
         "rotateCertificates": false,
         "enableProfilingHandler": false,

@@ -25,6 +25,7 @@ use crate::rpc::underway::Underway;
 use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
+use crate::runtime::tasks::{self, Task};
 use crate::shown::board::BoardReader;
 
 /// The machine is going down: nobody takes requests any more.
@@ -122,6 +123,7 @@ pub(crate) struct Reach {
     records: watch::Sender<Option<Records>>,
     peers: OnceLock<Told>,
     pub(super) forwards: Arc<Forwards>,
+    pub(super) imports: Imports,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
     /// Told when the owner has noted that the cluster is to be recovered with this machine.
@@ -139,6 +141,7 @@ impl Default for Reach {
             records: watch::Sender::new(None),
             peers: OnceLock::new(),
             forwards: Arc::default(),
+            imports: Imports::default(),
             machines: Underway::at_most(1),
             recovers: Notify::new(),
             doubted: AtomicBool::new(false),
@@ -232,6 +235,26 @@ impl Drop for Place {
     }
 }
 
+/// The import that is under way, if any.
+#[derive(Debug, Default)]
+pub(super) struct Imports(Mutex<Option<Task<()>>>);
+
+impl Imports {
+    /// Begins to take an image.
+    ///
+    /// # Errors
+    /// When another is being taken.
+    pub(super) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<(), Status> {
+        let mut running = lock::even_if_poisoned(&self.0);
+        if running.as_ref().is_some_and(Task::runs) {
+            let busy = "the machine takes another image now; nothing was done; try again when it has that";
+            return Err(Status::resource_exhausted(busy));
+        }
+        *running = Some(tasks::spawn(work));
+        Ok(())
+    }
+}
+
 /// Refusal of a call that only a member can answer.
 pub(super) fn no_member() -> Status {
     Status::failed_precondition("the machine is no member yet")
@@ -288,6 +311,23 @@ mod tests {
         assert_eq!((reach.erase(), told().await), (Ok(()), true));
         reach.doubt(false);
         assert_eq!((reach.erase(), told().await), (Err(NothingKept), false));
+    }
+
+    /// Proves: W5
+    #[tokio::test]
+    async fn one_image_is_taken_at_a_time() {
+        let (imports, (ends, ended)) = (Imports::default(), tokio::sync::oneshot::channel::<()>());
+        imports.begin(async { drop(ended.await) }).expect("nobody is before it");
+        let busy = imports.begin(async {}).expect_err("the first is not taken yet");
+        assert_eq!(busy.code(), Code::ResourceExhausted);
+        ends.send(()).expect("it waits");
+        timeout(Duration::from_secs(60), async {
+            while imports.begin(async {}).is_err() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("the first has ended");
     }
 
     /// Proves: A6

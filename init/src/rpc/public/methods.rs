@@ -22,7 +22,7 @@ use super::convert::{self, When};
 #[cfg(feature = "faults")]
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
-use super::{activate, contribute, forward, machines, records, recover, redeem, release};
+use super::{activate, contribute, forward, images, machines, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::roll::Seen;
@@ -310,6 +310,32 @@ impl api::public_server::Public for Public {
         let key = OwnerPubKey::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveOwner(key)).await?;
         Ok(Response::new(wire::RemoveOwnerResponse {}))
+    }
+
+    type ImportImageStream = Answers<wire::ImportImageResponse>;
+
+    async fn import_image(
+        &self,
+        request: Request<Streaming<wire::ImportImageRequest>>,
+    ) -> Result<Response<Self::ImportImageStream>, Status> {
+        Ok(Response::new(images::import(&self.0.reach.imports, request.into_inner()).await?))
+    }
+
+    type ListImagesStream = Answers<wire::ListImagesResponse>;
+
+    async fn list_images(
+        &self,
+        _: Request<wire::ListImagesRequest>,
+    ) -> Result<Response<Self::ListImagesStream>, Status> {
+        Ok(Response::new(streams::pieces(images::list().await?)))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<wire::RemoveImageRequest>,
+    ) -> Result<Response<wire::RemoveImageResponse>, Status> {
+        images::remove(&request.into_inner().name).await?;
+        Ok(Response::new(wire::RemoveImageResponse {}))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
