@@ -51,7 +51,7 @@ struct Recipe {
     name: &'static str,
     /// The module whose version is the component's.
     upstream: &'static str,
-    /// Executable and the package that makes it.
+    /// Executable and the package that makes it; one that is called `….test`, as Go calls them, is that package's tests.
     executables: &'static [(&'static str, &'static str)],
     /// Build tags.
     tags: &'static str,
@@ -148,6 +148,16 @@ const COREDNS: Recipe = Recipe {
     c: C::None,
 };
 
+/// Upstream's end-to-end tests, and the program of the image that most of their pods run. Only for this host.
+const E2E: Recipe = Recipe {
+    name: "e2e",
+    upstream: "k8s.io/kubernetes",
+    executables: &[("e2e.test", "k8s.io/kubernetes/test/e2e"), ("agnhost", "k8s.io/kubernetes/test/images/agnhost")],
+    tags: "grpcnotrace",
+    stamps: KUBERNETES_VERSION,
+    c: C::None,
+};
+
 /// Builds all components, or takes them from the cache.
 ///
 /// # Errors
@@ -174,6 +184,23 @@ pub(crate) fn kubectl(workspace: &Workspace, cache: &BuildCache) -> Result<PathB
     Ok(go_module(workspace, cache, &KUBECTL)?.folder.join(KUBECTL.name))
 }
 
+/// Builds upstream's end-to-end tests with agnhost, or takes them from the cache. No image and no other command needs them.
+///
+/// # Errors
+/// As above.
+pub(crate) fn e2e(workspace: &Workspace, cache: &BuildCache) -> Result<Component> {
+    go_module(workspace, cache, &E2E)
+}
+
+/// The same where they are in the cache: never builds.
+///
+/// # Errors
+/// The module or the cache cannot be read.
+pub(crate) fn e2e_cached(workspace: &Workspace, cache: &BuildCache) -> Result<Option<Component>> {
+    let module = Module::of(workspace, &E2E)?;
+    Ok(cache.found(&module.key)?.map(|folder| module.component(folder)))
+}
+
 /// The tests of what is added to upstream, built like the component itself, so that hardly anything is compiled twice.
 pub(crate) fn tests(workspace: &Workspace) -> Command {
     let mut command = go(&workspace.path("components").join(KUBE.name), &KUBE);
@@ -193,35 +220,61 @@ impl Components {
     }
 }
 
-fn go_module(workspace: &Workspace, cache: &BuildCache, recipe: &Recipe) -> Result<Component> {
-    let source = workspace.path("components").join(recipe.name);
-    let version = pinned(&source, recipe.upstream)?;
+/// A Go module of `components/` with what names its build in the cache.
+struct Module {
+    recipe: &'static Recipe,
+    source: PathBuf,
+    version: String,
+    key: CacheKey,
+}
 
-    let mut inputs = DigestInputs::new("go module").text("recipe", RECIPE).text("how", &format!("{recipe:?}"));
-    inputs = inputs.text("notices", notices::RECIPE).text("go", &answer(Command::new("go").arg("version"))?);
-    for file in ["go.mod", "go.sum", "main.go", "apiserver.go"] {
-        let path = source.join(file);
-        if path.exists() {
-            inputs = inputs.file(file, &path).with_context(|| format!("read `{}`", path.display()))?;
+impl Module {
+    fn of(workspace: &Workspace, recipe: &'static Recipe) -> Result<Self> {
+        let source = workspace.path("components").join(recipe.name);
+        let version = pinned(&source, recipe.upstream)?;
+
+        let mut inputs = DigestInputs::new("go module").text("recipe", RECIPE).text("how", &format!("{recipe:?}"));
+        inputs = inputs.text("notices", notices::RECIPE).text("go", &answer(Command::new("go").arg("version"))?);
+        for file in ["go.mod", "go.sum", "main.go", "apiserver.go"] {
+            let path = source.join(file);
+            if path.exists() {
+                inputs = inputs.file(file, &path).with_context(|| format!("read `{}`", path.display()))?;
+            }
         }
-    }
-    if let C::Static(packages) = recipe.c {
-        inputs = inputs.text("gcc", &answer(Command::new("gcc").arg("--version"))?);
-        inputs = inputs.text("packages", &answer(Command::new("dpkg-query").arg("--show").args(packages))?);
+        if let C::Static(packages) = recipe.c {
+            inputs = inputs.text("gcc", &answer(Command::new("gcc").arg("--version"))?);
+            inputs = inputs.text("packages", &answer(Command::new("dpkg-query").arg("--show").args(packages))?);
+        }
+        let key = CacheKey { kind: recipe.name, inputs: inputs.finish()? };
+        Ok(Self { recipe, source, version, key })
     }
 
-    let key = CacheKey { kind: recipe.name, inputs: inputs.finish()? };
-    let what = format!("building {version}");
-    let folder = cache.entry(&key, |room| step(recipe.name, &what, || compile(room, &source, recipe, &version)))?;
-    let executables = recipe.executables.iter().map(|(file, _)| *file).collect();
-    Ok(Component { name: recipe.name, version, folder, executables })
+    /// Component that its build has left in a folder.
+    fn component(self, folder: PathBuf) -> Component {
+        let executables = self.recipe.executables.iter().map(|(file, _)| *file).collect();
+        Component { name: self.recipe.name, version: self.version, folder, executables }
+    }
+}
+
+fn go_module(workspace: &Workspace, cache: &BuildCache, recipe: &'static Recipe) -> Result<Component> {
+    let module = Module::of(workspace, recipe)?;
+    let what = format!("building {}", module.version);
+    let folder = cache.entry(&module.key, |room| {
+        step(recipe.name, &what, || compile(room, &module.source, recipe, &module.version))
+    })?;
+    Ok(module.component(folder))
 }
 
 fn compile(room: &BuildRoom<'_>, source: &Path, recipe: &Recipe, version: &str) -> Result<()> {
     let flags = link_flags(recipe, version);
     for (file, package) in recipe.executables {
         let mut command = go(source, recipe);
-        command.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", recipe.tags]);
+        match file.ends_with(".test") {
+            // vet is upstream's concern
+            true => command.args(["test", "-c", "-vet=off"]),
+            false => command.arg("build"),
+        };
+        command.args(["-mod=readonly", "-trimpath", "-buildvcs=false", "-tags", recipe.tags]);
         command.args(["-ldflags", &flags, "-o"]).arg(room.out.join(file)).arg(package);
         logged(&mut command, room.log)?;
     }
@@ -282,7 +335,7 @@ fn version_in<'a>(go_mod: &'a str, upstream: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    const RECIPES: [&Recipe; 6] = [&KUBE, &KUBECTL, &ETCD, &CONTAINERD, &RUNC, &CNI];
+    const RECIPES: [&Recipe; 8] = [&KUBE, &KUBECTL, &ETCD, &CONTAINERD, &RUNC, &CNI, &COREDNS, &E2E];
 
     #[test]
     fn every_recipe_has_a_module_that_pins_its_upstream() {
@@ -292,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Proves: W1. The host's kubectl and the cluster are one release, and say so.
+    /// Proves: W1. The host's kubectl, upstream's tests and the cluster are one release, and say so.
     #[test]
     fn kubectl_and_the_cluster_are_one_release() {
         let workspace = Workspace::of_cargo().expect("run by cargo");
@@ -301,6 +354,7 @@ mod tests {
             link_flags(recipe, &version)
         };
         assert_eq!(stamped(&KUBE), stamped(&KUBECTL));
+        assert_eq!(stamped(&KUBE), stamped(&E2E));
         assert!(link_flags(&KUBE, "v1.36.3").contains("version.gitVersion=v1.36.3 "));
     }
 

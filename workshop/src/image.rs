@@ -109,6 +109,11 @@ impl Known {
         self.note()
     }
 
+    /// A program that went into its root.
+    pub(crate) fn program(&self, program: RootProgram) -> Option<&Path> {
+        self.inputs.programs.get(&program).map(PathBuf::as_path)
+    }
+
     fn note(&self) -> Result<()> {
         let note = note(&self.origin, &self.folder)?;
         fs::write(self.folder.join(WRITTEN_FROM), note).context("note what the image was written from")

@@ -4,8 +4,10 @@
 mod bench;
 mod campaign;
 mod ci;
+mod cluster_tool;
 mod component;
 mod components;
+mod conformance;
 mod image;
 mod kernel;
 mod notices;
@@ -94,6 +96,10 @@ enum Command {
     /// Measure, beside the least that could do the same
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Run upstream's conformance tests against a cluster of two machines
+    ///
+    /// What failed is printed by name; target/conformance has the results and the log of each test.
+    Conformance(conformance::Options),
     /// Build an image twice, the second time elsewhere, and compare every byte
     Reproducible,
     /// Build the machine's own programs, static, and print where they are
@@ -157,6 +163,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(bench::Bench::Fleets(options)) => bench::fleets(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::program(&workspace, "qemu", "network"),
         Command::Bench(bench::Bench::Desired) => bench::program(&workspace, "cluster", "desired"),
+        Command::Conformance(options) => conformance::conformance(&workspace, &cache, &options),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
             let built = programs::build(&workspace, build, ::image::ImageProfile::Release)?;

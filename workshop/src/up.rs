@@ -8,7 +8,6 @@
 
 mod eviction;
 mod saved;
-mod tool;
 
 use std::io::{Write, stdout};
 
@@ -23,14 +22,15 @@ use xtask::{
     workspace::Workspace,
 };
 
-use self::{
-    saved::{Origin, SavedUps},
-    tool::{CLUSTER, Tool},
-};
+use self::saved::{Origin, SavedUps};
 use crate::{
+    cluster_tool::Tool,
     image::{self, Wanted},
     programs::Build,
 };
+
+/// The name of the cluster that `up` makes; one that is left from an earlier run is replaced.
+const CLUSTER: &str = "up";
 
 /// How its machine is made, said in full, since it is part of what a saved one came from: a default of `cairnctl` may change.
 const MACHINE: &str = "--level authenticated --cold-start automatic --boot direct --memory 3G --cpus 2 --disk-size 8G";
@@ -99,7 +99,7 @@ fn up_to_the_pod(workspace: &Workspace, cache: &BuildCache, options: &Options) -
     let folder = workspace.path("out/image");
     let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
     let image = image::Known::of(workspace, cache, &wanted, folder.clone())?;
-    let tool = Tool::build(workspace, cache, &folder)?;
+    let tool = Tool::build(workspace, cache, &folder, CLUSTER)?;
     let origin =
         Origin { manifest: image.manifest.clone(), machine: MACHINE, pod: format!("{:#}\n", web_pod("web", false)) };
 

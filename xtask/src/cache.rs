@@ -95,6 +95,16 @@ impl BuildCache {
         self.root.join("logs").join(name).with_extension("log")
     }
 
+    /// Returns the folder of an entry that is there and whole, checked file by file; never builds, and waits for nobody.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn found(&self, key: &CacheKey) -> Result<Option<PathBuf>> {
+        let entry = self.root.join(key.kind).join(key.inputs.to_string());
+        let found = look(&entry).with_context(|| format!("look into `{}`", entry.display()))?;
+        Ok((found == Found::Good).then_some(entry))
+    }
+
     /// Returns the folder of the entry, checked file by file; builds it first if it is not there or damaged.
     /// Several processes may ask for the same entry: one builds, the others wait for it.
     ///
@@ -272,6 +282,17 @@ mod tests {
         assert_eq!(bench.builds.load(Ordering::SeqCst), 1);
         let kind = first.parent().expect("a kind");
         assert!(!kind.join(bench.key.inputs.to_string()).with_extension("partial").exists());
+    }
+
+    #[test]
+    fn an_entry_is_found_only_where_it_is_whole() {
+        let bench = Bench::new();
+        assert_eq!(bench.cache.found(&bench.key).expect("readable"), None);
+        let entry = bench.entry().expect("built");
+        assert_eq!(bench.cache.found(&bench.key).expect("readable"), Some(entry.clone()));
+        fs::write(entry.join("other"), "less").expect("written");
+        assert_eq!(bench.cache.found(&bench.key).expect("readable"), None);
+        assert_eq!(bench.builds.load(Ordering::SeqCst), 1);
     }
 
     #[test]

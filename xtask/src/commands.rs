@@ -39,6 +39,7 @@ pub const COMMANDS: &[CommandRow] = &[
     row("fuzz", By::Workshop, "Search for bytes that panic a parser, for a while, by hand; `--help` says how"),
     row("campaign", By::Workshop, "Live through what seeds bring, simulated or on machines, by hand"),
     row("bench", By::SetUp, "Measure, beside the least that could do the same"),
+    row("conformance", By::SetUp, "Run upstream's conformance tests against a cluster of two machines"),
     row("reproducible", By::SetUp, "Build an image twice, the second time elsewhere, and compare every byte"),
     row("programs", By::SetUp, "Build the machine's own programs, static, and print where they are"),
 ];

@@ -74,12 +74,13 @@ pub const PACKAGES: &[Package] = &[
 
 /// Programs that are started here and that every Debian has: of packages marked Essential, and apt. The person brings Rust
 /// and Go.
-#[rustfmt::skip] // by package: apt, coreutils, bash and dash, dpkg, tar, util-linux
+#[rustfmt::skip] // by package: apt, coreutils, bash and dash, dpkg, libc-bin, tar, util-linux
 pub const ALWAYS_THERE: &[&str] = &[
     "apt-config", "apt-get",
     "cat", "cp", "df", "echo", "false", "id", "ls", "mkfifo", "rm", "sha256sum", "true",
     "bash", "sh",
     "dpkg-query",
+    "ldd",
     "tar",
     "unshare",
 ];

@@ -26,11 +26,8 @@ use xtask::{
     progress::{clock_text, say, talking_step, timed},
 };
 
-use super::{
-    eviction::{SavedUp, going},
-    tool::{CLUSTER, Tool},
-};
-use crate::owner;
+use super::eviction::{SavedUp, going};
+use crate::{cluster_tool::Tool, owner};
 
 /// Raised when `up` brings a machine to its pod in another way, of the same origin.
 const RECIPE: &str = "1";
@@ -118,7 +115,7 @@ impl SavedUps {
             bail!("another `up` uses the saved one of the same origin");
         }
         talking_step("saved", "for the next `up`; the machine goes on", || {
-            tool.run(&["cluster", "save", CLUSTER, "--as", &self.root.join(&name).to_string_lossy()])
+            tool.run(&["cluster", "save", tool.cluster, "--as", &self.root.join(&name).to_string_lossy()])
         })?;
         self.mark_used(&name)?;
         let all = self.list(&name)?;
@@ -188,8 +185,8 @@ impl SavedUps {
 
 /// Whether its machine runs and its pod is Ready; else why not.
 fn came_back(tool: &Tool, folder: &Path) -> Result<Result<(), String>> {
-    match tool.tried(&["cluster", "create", CLUSTER, "--from", &folder.to_string_lossy()])? {
-        Ok(()) => tool.tried(&["kubectl", "--cluster", CLUSTER, "--", "wait", READY, "pod/web", WITHIN]),
+    match tool.tried(&["cluster", "create", tool.cluster, "--from", &folder.to_string_lossy()])? {
+        Ok(()) => tool.tried(&["kubectl", "--cluster", tool.cluster, "--", "wait", READY, "pod/web", WITHIN]),
         Err(reason) => Ok(Err(reason)),
     }
 }

@@ -1,4 +1,5 @@
-//! `cairnctl` as `up` runs it: the user's tool on the one cluster of this command. It knows nothing of what a step is for.
+//! `cairnctl` as commands of the workshop run it: the user's tool on the one cluster of a command. It knows nothing of what a
+//! step is for.
 
 use std::{
     io::{BufRead, BufReader},
@@ -16,29 +17,34 @@ use xtask::{
 
 use crate::{components, programs};
 
-/// The name of the cluster that `up` makes; one that is left from an earlier run is replaced.
-pub(super) const CLUSTER: &str = "up";
-
 /// The user's tool, with what it needs to know.
-pub(super) struct Tool {
+pub(crate) struct Tool {
     /// Where it was built.
-    pub(super) cairnctl: PathBuf,
-    kubectl: PathBuf,
+    pub(crate) cairnctl: PathBuf,
+    /// kubectl in the cache.
+    pub(crate) kubectl: PathBuf,
+    /// Name of the cluster; only this command uses it.
+    pub(crate) cluster: &'static str,
     image: PathBuf,
 }
 
 impl Tool {
-    /// The tool, built, for the image in this folder.
+    /// The tool, built, for the image in this folder and a cluster of this name.
     ///
     /// # Errors
     /// It does not compile, or kubectl cannot be had.
-    pub(super) fn build(workspace: &Workspace, cache: &BuildCache, image: &Path) -> Result<Self> {
+    pub(crate) fn build(
+        workspace: &Workspace,
+        cache: &BuildCache,
+        image: &Path,
+        cluster: &'static str,
+    ) -> Result<Self> {
         let kubectl = components::kubectl(workspace, cache)?;
-        Ok(Self { cairnctl: programs::cairnctl(workspace)?, kubectl, image: image.to_owned() })
+        Ok(Self { cairnctl: programs::cairnctl(workspace)?, kubectl, cluster, image: image.to_owned() })
     }
 
     /// A command, to be run.
-    pub(super) fn cairnctl(&self, arguments: &[&str]) -> Box<Command> {
+    pub(crate) fn cairnctl(&self, arguments: &[&str]) -> Box<Command> {
         let mut command = Box::new(Command::new(&self.cairnctl));
         command.args(arguments).env("CAIRN_IMAGE_DIR", &self.image).env("CAIRN_KUBECTL", &self.kubectl);
         command
@@ -48,7 +54,7 @@ impl Tool {
     ///
     /// # Errors
     /// It cannot be started, or fails.
-    pub(super) fn run(&self, arguments: &[&str]) -> Result<()> {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<()> {
         shown(&mut self.cairnctl(arguments))
     }
 
@@ -56,7 +62,7 @@ impl Tool {
     ///
     /// # Errors
     /// It cannot be started.
-    pub(super) fn tried(&self, arguments: &[&str]) -> Result<Result<(), String>> {
+    pub(crate) fn tried(&self, arguments: &[&str]) -> Result<Result<(), String>> {
         let mut child = self.cairnctl(arguments).stderr(Stdio::piped()).spawn().context("start cairnctl")?;
         let mut error = None;
         for line in BufReader::new(child.stderr.take().context("its errors are a pipe")?).lines() {
@@ -76,14 +82,22 @@ impl Tool {
         })
     }
 
-    /// Takes a cluster of this name away, if there is one. Only this command uses the name, so it is of an earlier run.
+    /// Whether there is a cluster of this name. Only this command uses the name, so it is of an earlier run.
+    ///
+    /// # Errors
+    /// `cairnctl` cannot list clusters.
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        Ok(answer(&mut self.cairnctl(&["cluster", "list", "-o", "json"]))?.contains(&format!("\"{}\"", self.cluster)))
+    }
+
+    /// Takes the cluster of an earlier run away, if there is one.
     ///
     /// # Errors
     /// It cannot be taken away.
-    pub(super) fn take_away(&self) -> Result<()> {
-        if answer(&mut self.cairnctl(&["cluster", "list", "-o", "json"]))?.contains(&format!("\"{CLUSTER}\"")) {
-            say(format_args!("▸ the cluster `{CLUSTER}` of an earlier run is taken away"));
-            self.run(&["cluster", "destroy", CLUSTER, "--yes"])?;
+    pub(crate) fn take_away(&self) -> Result<()> {
+        if self.is_there()? {
+            say(format_args!("▸ the cluster `{}` of an earlier run is taken away", self.cluster));
+            self.run(&["cluster", "destroy", self.cluster, "--yes"])?;
         }
         Ok(())
     }
@@ -92,7 +106,7 @@ impl Tool {
     ///
     /// # Errors
     /// It cannot be started, or fails.
-    pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<()> {
-        self.run(&[&["kubectl", "--cluster", CLUSTER, "--"], arguments].concat())
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Result<()> {
+        self.run(&[&["kubectl", "--cluster", self.cluster, "--"], arguments].concat())
     }
 }
