@@ -84,10 +84,15 @@ impl Failure {
         Self { next: Some(next.into()), ..self }
     }
 
+    /// Whether it is an error of this type for which that holds.
+    pub(crate) fn is<E: Error + 'static>(&self, holds: impl FnOnce(&E) -> bool) -> bool {
+        let error: &(dyn Error + 'static) = &*self.error;
+        error.downcast_ref::<E>().is_some_and(holds)
+    }
+
     /// Whether the reader of the standard output went away.
     pub(crate) fn is_closed_output(&self) -> bool {
-        let error: &(dyn Error + 'static) = &*self.error;
-        error.downcast_ref::<WriteError>().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
+        self.is::<WriteError>(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// The error's text, with the chain of causes.

@@ -191,6 +191,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "etcd_members", run: programs::etcd_members, because: "its members say where they are reached" },
     FuzzTarget { name: "etcd_health", run: programs::etcd_health, because: "it comes from other machines' etcd" },
     FuzzTarget { name: "kube_node", run: programs::kube_node, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "kube_pods", run: programs::kube_pods, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_nodes", run: programs::kube_nodes, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },

@@ -1,10 +1,13 @@
 //! Answers of upstream's programs to PID 1: of etcd, whose members are on other machines as well, and of the apiserver,
 //! which holds what anybody with write access to it has written.
 
+use std::time::Duration;
+
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
 use etcd::{Progress, RecordsReader, members};
 use model::{KubernetesRole, NodeName};
 use prost::Message;
+use services::drain::{Drain, DrainStep};
 use services::node_status::{ThisBoot, readiness};
 use services::upkeep::{self, NodeChange};
 
@@ -48,6 +51,16 @@ pub fn etcd_health(bytes: &[u8]) -> ParseVerdict {
 /// This machine's node, whose lease was just renewed.
 pub fn kube_node(bytes: &[u8]) -> ParseVerdict {
     outcome(&readiness(bytes, br#"{"spec":{"renewTime":"2026-11-24T00:00:00Z"}}"#, BOOT))
+}
+
+/// Pods of a node that is drained.
+pub fn kube_pods(bytes: &[u8]) -> ParseVerdict {
+    let drain = Drain::begin(NodeName::chosen("one").expect("a name"), bytes, true, Duration::from_secs(9));
+    let looked = drain.and_then(|mut drain| drain.look(bytes, Duration::ZERO));
+    if let Ok(DrainStep::Evict(evictions, left)) = &looked {
+        assert!(evictions.len() <= left.len(), "a pod is evicted that is not there");
+    }
+    outcome(&looked)
 }
 
 /// All nodes, of a cluster with one worker. Of any other that may be a machine's nothing is left.

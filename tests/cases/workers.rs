@@ -22,6 +22,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
+    case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
     Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Faketime],
         ..case("workers saved for two days get new certificates", &["Q9", "W3", "S13"], days_later)
@@ -80,23 +81,67 @@ fn off_and_on(t: &Context) -> anyhow::Result<()> {
     cluster.leads_to_port_of_second(t)?;
     let led = || cluster.kubectl(&["get", "--raw", "/api/v1/nodes/http:m1:30081/proxy/"]);
     cluster.comes_to(&["Hello from web-m1"], t.within(20), |_| Ok(led()?.lines().map(str::to_owned).collect()))?;
-    let change = |verb: &str| {
+    let change = |verb: &str, more: &[&str]| {
         let line = ["machine", "role", verb, "m2", "worker", "--wait", "--timeout", &patience(t, 120)];
-        cluster.run(&line)
+        cluster.run(&[&line[..], more].concat())
     };
-    change("remove")?;
+    let kept = format!("{:?}", change("remove", &[]));
+    ensure!(kept.contains("nobody makes these pods again: default/web-m2; nothing was done"), "{kept}");
+    change("remove", &["--no-drain"])?;
     let services = cluster.run(&["-m", "m2", "machine", "services"])?;
     ensure!(!services.contains("kube.") && !services.contains("containerd"), "{services}");
     let led = format!("{:?}", led());
     ensure!(led.contains("connection refused"), "{led}");
     cluster.kubectl(&["wait", "--for=delete", "node/m2", "--timeout=60s"])?;
-    change("add")?;
+    change("add", &[])?;
     shows(t, &cluster, "m2", "worker")?;
-    cluster.run(&["machine", "remove", "m2"])?;
+    cluster.run(&["machine", "remove", "m2", "--no-drain"])?;
     cluster.kubectl(&["wait", "--for=delete", "node/m2", "--timeout=60s"])?;
     let services = cluster.run(&["-m", "m2", "machine", "services"])?;
     ensure!(!services.contains("kube."), "{services}");
     Ok(())
+}
+
+/// A pod that nobody makes again, or that a budget keeps, is named and lives on.
+fn drained(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let drain = |more: &[&str]| cluster.run(&[&["machine", "drain", "m2"], more].concat());
+    let shown = |what: &str| cluster.kubectl(&["get", what, "--no-headers", "--output=wide"]);
+    let alone = format!("{:?}", drain(&[]));
+    ensure!(alone.contains("default/web-m2") && !shown("node/m2")?.contains("SchedulingDisabled"), "{alone}");
+    cluster.kubectl(&["delete", "pod/web-m2"])?;
+    cluster.apply(t, &deployment("m2"))?;
+    cluster.kubectl(&["wait", "--for=condition=Available", "deployment/moves", POD])?;
+    ensure!(shown("pods")?.lines().any(|pod| pod.starts_with("moves") && pod.contains("m2")), "{}", shown("pods")?);
+    cluster.kubectl(&["create", "poddisruptionbudget", "stays", "--selector=app=moves", "--min-available=1"])?;
+    let kept = format!("{:?}", drain(&["--timeout", "10s"]));
+    ensure!(kept.contains("disruption budget stays needs 1 healthy pods"), "{kept}");
+    ensure!(shown("node/m2")?.contains("SchedulingDisabled") && shown("pods")?.contains("m2"), "{}", shown("pods")?);
+    cluster.kubectl(&["delete", "poddisruptionbudget/stays"])?;
+    drain(&["--timeout", &patience(t, 60)])?;
+    cluster.kubectl(&["wait", "--for=condition=Available", "deployment/moves", POD])?;
+    ensure!(!shown("pods")?.contains("m2"), "{}", shown("pods")?);
+    drain(&["--undo"])?;
+    ensure!(!shown("node/m2")?.contains("SchedulingDisabled"), "{}", shown("node/m2")?);
+    Ok(())
+}
+
+/// A deployment of one pod, on that node rather than on another.
+fn deployment(node: &str) -> Value {
+    let labels = json!({ "app": "moves" });
+    let is_there = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] });
+    let prefers = json!([{ "weight": 100, "preference": { "matchExpressions": [is_there] } }]);
+    let mut spec = web_pod("moves", false)["spec"].take();
+    spec["affinity"] = json!({ "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": prefers } });
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "moves" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": spec },
+        },
+    })
 }
 
 /// Every certificate of a service has ended meanwhile. A kubelet shows its own to the apiserver for the lease of its node, and both show

@@ -2,6 +2,7 @@
 
 pub(crate) mod activate;
 mod change;
+mod drain;
 mod erase;
 pub(super) mod list;
 mod logs;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Approve(change::Approve),
     /// Take a machine out of the cluster
     Remove(change::Remove),
+    /// Have the pods of a machine run elsewhere, and new ones too
+    Drain(drain::Drain),
     /// Have a machine's disk locked with another cluster key, from its next start on
     RotateKey(change::RotateKey),
     /// All that is known about the machine
@@ -57,6 +60,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
         Command::Role(role) => change::role(role, context, out).await,
         Command::Approve(arguments) => change::approve(arguments, context, out).await,
         Command::Remove(arguments) => change::remove(arguments, context, out).await,
+        Command::Drain(arguments) => change::drain(arguments, context, out).await,
         Command::RotateKey(arguments) => change::rotate_key(arguments, context, out).await,
         Command::Status => status::run(context, out).await,
         Command::Logs(arguments) => logs::run(arguments, context, out).await,

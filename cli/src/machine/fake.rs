@@ -307,6 +307,7 @@ type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl public_server::Public for Api {
     type LogsStream = Answers<LogEntry>;
     type TunnelStream = Answers<TunnelResponse>;
+    type DrainMachineStream = Answers<DrainMachineResponse>;
     type ImportImageStream = Answers<ImportImageResponse>;
     type ListImagesStream = Answers<ListImagesResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
@@ -491,6 +492,25 @@ impl public_server::Public for Api {
             api::TunnelPart::Open(_) => Err(Status::invalid_argument("opened twice")),
         });
         Ok(Response::new(Box::pin(echo)))
+    }
+
+    async fn drain_machine(
+        &self,
+        request: Request<DrainMachineRequest>,
+    ) -> Result<Response<Self::DrainMachineStream>, Status> {
+        self.owners_call("DrainMachine")?;
+        let pod = |name: &str| PodLeft { pod: format!("web/{name}"), why: "a budget".to_owned() };
+        let look = Ok(DrainMachineResponse { left: vec![pod("a"), pod("b")] });
+        let late = Err(Status::failed_precondition("after 1 s pods are left: web/a (a budget)"));
+        let lost = Err(Status::failed_precondition("nobody makes these pods again: web/c; nothing was done"));
+        let DrainMachineRequest { force, undo, seconds, .. } = request.into_inner();
+        let words = match () {
+            () if undo => vec![],
+            () if *self.refuses.lock().unwrap() && !force => vec![lost],
+            () if seconds == 1 => vec![look, late],
+            () => vec![look],
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter(words))))
     }
 
     /// Takes every blob that it does not know to be others' bytes, unless it is to refuse.

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, EraseRoleRequest, GetStateRequest,
-    GiveClusterKeyRequest, GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListImagesRequest,
-    ListMachinesRequest, ListOwnersRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
-    RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest,
-    ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
+    DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
+    IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
+    ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
+    RemoveImageRequest, RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest,
+    TimelineRequest, WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner, ListedTicket,
-    LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery,
-    RecoveryPlan, Service, Target, limits,
+    ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
+    ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState,
+    Recovery, RecoveryPlan, Service, Target, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
@@ -236,6 +237,11 @@ impl Session {
         decided(async || soon("ChangeMachine", self.client.change_machine(request.clone())).await.map(drop)).await
     }
 
+    /// Has a machine's node drained; what is left of its pods comes as it goes on.
+    pub(crate) async fn drain_machine(&mut self, request: DrainRequest) -> Result<Looks, CallError> {
+        soon(DRAIN, self.client.drain_machine(DrainMachineRequest::from(request))).await.map(Looks)
+    }
+
     /// Has the cluster go on with this coordinator alone, or only says what that would mean.
     pub(crate) async fn recover_cluster(&mut self, proceed: bool) -> Result<RecoveryPlan, CallError> {
         let request = RecoverClusterRequest { proceed };
@@ -356,6 +362,23 @@ where
         let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
         let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(listed) };
         listed.append(ListPage::try_from(piece).map_err(CallError::answer(method))?);
+    }
+}
+
+const DRAIN: &str = "DrainMachine";
+/// A machine looks each second, and again for half a minute while its apiserver is silent.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Looks at the pods of a node that is being drained.
+#[derive(Debug)]
+pub(crate) struct Looks(tonic::Streaming<DrainMachineResponse>);
+
+impl Looks {
+    /// Pods that are left, each with its reason; none when the node is drained.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<(String, String)>>, CallError> {
+        let look = timeout(LOOK, self.0.message()).await.map_err(|_| CallError::Late { method: DRAIN })?;
+        let left = look.map_err(CallError::of(DRAIN))?.map(|look| look.left);
+        Ok(left.map(|left| left.into_iter().map(|pod| (pod.pod, pod.why)).collect()))
     }
 }
 

@@ -30,7 +30,7 @@ pub enum ImportPart {
 pub struct ListedImage {
     /// Name by which containers start.
     pub name: String,
-    /// BlobDigest of what the name stands for.
+    /// Digest of what the name stands for.
     pub digest: String,
     /// Bytes of its blobs; absent where the machine cannot tell.
     pub size: Option<u64>,

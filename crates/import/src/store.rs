@@ -62,7 +62,7 @@ pub trait Source: Send {
 pub struct StoredImage {
     /// Name by which containers are started.
     pub name: String,
-    /// BlobDigest of what the name stands for, as containerd writes it.
+    /// Digest of what the name stands for, as containerd writes it.
     pub digest: String,
     /// Bytes of its blobs; absent where the store has no manifest that can be read.
     pub size: Option<u64>,

@@ -1,4 +1,4 @@
-//! BlobDigest of a blob, by which everything refers to it. SHA-256 only: registries use no other.
+//! Digest of a blob, by which everything refers to it. SHA-256 only: registries use no other.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ pub struct BlobDigest(pub [u8; 32]);
 pub struct BadDigest(String);
 
 impl BlobDigest {
-    /// BlobDigest of these bytes.
+    /// Digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let mut hash = Context::new(&SHA256);
@@ -25,7 +25,7 @@ impl BlobDigest {
         Self::finished(hash)
     }
 
-    /// BlobDigest of all that is read.
+    /// Digest of all that is read.
     ///
     /// # Errors
     /// The reader's.

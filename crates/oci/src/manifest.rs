@@ -29,7 +29,7 @@ const LAYER_TYPES: [&str; 5] = [
 /// A blob that a manifest refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blob {
-    /// BlobDigest of its bytes.
+    /// Digest of its bytes.
     pub digest: BlobDigest,
     /// Number of its bytes.
     pub size: u64,

@@ -10,6 +10,7 @@ pub mod balancer;
 pub mod bootstrap;
 pub(crate) mod control_plane;
 pub mod dns;
+pub mod drain;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubelet;
 mod node_roles;

@@ -520,6 +520,8 @@ fn pid_1_may_change_nodes_and_a_resolver_may_follow_services() {
     };
     let expected = [
         may("cairn:coordinators", "", &["nodes"], &["list", "patch", "delete"]),
+        may("cairn:coordinators", "", &["pods"], &["list"]),
+        may("cairn:coordinators", "", &["pods/eviction"], &["create"]),
         may("cairn:resolvers", "", &["services", "namespaces"], &["list", "watch"]),
         may("cairn:resolvers", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
     ];

@@ -41,6 +41,11 @@ const OF_PODS: Room = Room { all: 512, each: 64 };
 /// The machine's own clients are programs of ours.
 const OWN: Room = Room { all: usize::MAX, each: usize::MAX };
 
+/// No machine of the cluster is a control plane, as far as this one was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this machine knows no control plane of Kubernetes")]
+pub(crate) struct NoControlPlane;
+
 /// Apiservers of the cluster with what was seen of them; clones share it.
 #[derive(Clone)]
 pub(crate) struct Apiservers(Arc<Shared>);
@@ -74,7 +79,7 @@ impl Apiservers {
     /// The error of the last one that was tried.
     pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
         let order = self.balancer().order();
-        let mut failed = io::Error::other("this machine knows no control plane of Kubernetes");
+        let mut failed = io::Error::other(NoControlPlane);
         for (left, at) in (0..order.len()).rev().zip(order) {
             match connect(at, if left == 0 { LAST } else { UNACKNOWLEDGED }).await {
                 Ok(server) => return Ok(server),
@@ -83,6 +88,14 @@ impl Apiservers {
             self.balancer().saw(at, HealthCheck::Loss);
         }
         Err(failed)
+    }
+
+    /// The apiserver that is asked first.
+    ///
+    /// # Errors
+    /// The machine knows of none.
+    pub(crate) fn first(&self) -> Result<SocketAddrV4, NoControlPlane> {
+        self.balancer().order().first().copied().ok_or(NoControlPlane)
     }
 
     /// Serves 127.0.0.1:6443 for good, and where the machine has pods the same port of their gateway.

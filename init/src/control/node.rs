@@ -1,5 +1,6 @@
 //! Nodes as Kubernetes sees them: the first objects of a new cluster, the objects of all nodes, and whether this one is Ready.
 
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::shown::board::Board;
 
 /// Why a look or an object failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(crate) enum Error {
     /// No certificate for it.
     #[error("issue the bootstrap certificate")]
     Issue(#[from] pki::IssueError),
@@ -57,7 +58,7 @@ pub(super) enum Error {
 /// Creates the objects a new cluster starts with, unless their marks say that this was done. The certificate that stands above RBAC is
 /// made for this attempt, lasts an hour and never leaves memory.
 pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>) -> Result<(), Error> {
-    let mut api = session(&kubernetes, &CertificateProfile::KubeBootstrap, &plan)?;
+    let mut api = session(&kubernetes, &CertificateProfile::KubeBootstrap, plan.kubernetes_api())?;
     for set in services::bootstrap::sets() {
         match api.get(&set.mark_path()).await?.status {
             200 => {}
@@ -68,12 +69,19 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>
     Ok(())
 }
 
-/// A session with the machine's own apiserver, by a certificate that is made for it.
-fn session(kubernetes: &Authority, profile: &CertificateProfile<'_>, plan: &ServicePlan) -> Result<Session, Error> {
+/// A session with an apiserver, by a certificate that is made for it.
+///
+/// # Errors
+/// The certificate cannot be made or used.
+pub(crate) fn session(
+    kubernetes: &Authority,
+    profile: &CertificateProfile<'_>,
+    apiserver: SocketAddrV4,
+) -> Result<Session, Error> {
     let issued = kubernetes.issue_with_key(profile, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = ClientIdentity::new(issued.identity())?;
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(&identity), Arc::new(Clock))?;
-    Ok(Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls))))
+    Ok(Session::with(super::clients::endpoint(apiserver, Arc::new(tls))))
 }
 
 async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {
@@ -89,7 +97,7 @@ async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {
 
 /// Keeps node objects as the cluster's records have them; a task for good. Two control planes at it do no harm.
 pub(super) async fn upkeep(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>, records: Records) -> Result<(), Error> {
-    let session = || session(&kubernetes, &CertificateProfile::KubeCoordinator, &plan);
+    let session = || session(&kubernetes, &CertificateProfile::KubeCoordinator, plan.kubernetes_api());
     let (mut api, mut made) = (session()?, clock::unix());
     loop {
         if certificates::are_due(made, clock::unix()) {

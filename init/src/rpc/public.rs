@@ -7,6 +7,7 @@ mod contribute;
 mod convert;
 #[cfg(feature = "faults")]
 mod debug;
+mod drain;
 #[cfg(feature = "faults")]
 mod faults;
 mod first_contact;

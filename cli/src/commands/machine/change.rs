@@ -11,6 +11,7 @@ use cluster::record::{Generations, Standing};
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole, NodeName};
 
+use super::drain::{Drain, before_leaving};
 use super::erase::{self, Erase};
 use crate::clock::Deadline;
 use crate::commands::condition;
@@ -35,11 +36,11 @@ pub(crate) enum Role {
     /// Take a role away from a machine
     ///
     /// Without the role of a coordinator it is a node, and holds none of the cluster's
-    /// state. Pods of a worker end: `cairnctl kubectl drain NAME` before moves them.
+    /// state. Pods of a worker are moved first, as by `cairnctl machine drain`.
     ///
     /// Of three voters two are left, where no other coordinator keeps a copy: then
     /// nothing is decided while one of the two is off.
-    Remove(RoleChange),
+    Remove(RoleRemoval),
     /// Have a machine that was taken out erase what it keeps of a coordinator
     Erase(Erase),
 }
@@ -54,6 +55,22 @@ pub(crate) struct RoleChange {
     role: AnyRole,
     #[command(flatten)]
     following: Following,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RoleRemoval {
+    #[command(flatten)]
+    change: RoleChange,
+    #[command(flatten)]
+    pods: Pods,
+}
+
+/// Pods of a machine that is to run none any more.
+#[derive(Debug, Args)]
+struct Pods {
+    /// End a worker's pods where they are, without moving them first
+    #[arg(long)]
+    no_drain: bool,
 }
 
 #[derive(Debug, Args)]
@@ -90,7 +107,7 @@ Examples:
   cairnctl machine remove m4 --lost    it is broken and will not come back
 
 A machine that is removed does not get its key again: its data stays shut.
-Pods of a worker end first: `cairnctl kubectl drain NAME` before moves them.
+Pods of a worker are moved first, as by `cairnctl machine drain`.
 After `--lost` the other coordinators take shares of another cold-start key.
 Those that have not yet, since they are off, are named, and listed as `share
 due`: until they have, the removed one's share still counts with theirs.
@@ -103,7 +120,9 @@ pub(crate) struct Remove {
     /// The machine will not come back: take it out as it is
     #[arg(long)]
     lost: bool,
-    /// How long it may take a coordinator to leave
+    #[command(flatten)]
+    pods: Pods,
+    /// How long it may take to move its pods, and a coordinator to leave
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length::parse)]
     timeout: Duration,
 }
@@ -195,10 +214,16 @@ impl Advice for ChangeError {
 pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let (direction, arguments) = match role {
         Role::Add(arguments) => (RoleDirection::Add, arguments),
-        Role::Remove(arguments) => (RoleDirection::Remove, arguments),
+        Role::Remove(arguments) => (RoleDirection::Remove, &arguments.change),
         Role::Erase(arguments) => return erase::run(arguments, context, out).await,
     };
-    let found = about(context, &arguments.called).await?;
+    let mut found = about(context, &arguments.called).await?;
+    if let Role::Remove(RoleRemoval { pods: Pods { no_drain: false }, .. }) = role
+        && arguments.role == AnyRole::Kubernetes(KubernetesRole::Worker)
+        && found.1.kubernetes.contains(&KubernetesRole::Worker)
+    {
+        before_leaving(&mut found.0, node_name(&found.1)?, arguments.following.timeout).await?;
+    }
     match arguments.role {
         AnyRole::Coordinator => {
             let becomes = if direction == RoleDirection::Add { ClusterRole::Coordinator } else { ClusterRole::Node };
@@ -307,6 +332,9 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         }
     } else if machine.standing != Standing::Removed {
         if machine.kubernetes.contains(&KubernetesRole::Worker) {
+            if !arguments.pods.no_drain {
+                before_leaving(&mut session, node_name(&machine)?, arguments.timeout).await?;
+            }
             let worker = AnyRole::Kubernetes(KubernetesRole::Worker);
             session.change_machine(machine.id, MachineChange::Role(worker, RoleDirection::Remove)).await?;
         }
@@ -371,6 +399,12 @@ fn warning(late: &[String]) -> String {
     )
 }
 
+pub(crate) async fn drain(arguments: &Drain, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let (mut session, machine, _) = about(context, &arguments.called).await?;
+    let did = arguments.perform(&mut session, node_name(&machine)?).await?;
+    Ok(screen::did(context.format, out, &did)?)
+}
+
 pub(crate) async fn rotate_key(arguments: &RotateKey, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut session, machine, its) = about(context, &arguments.called).await?;
     session.change_machine(machine.id, MachineChange::RotateKey).await?;
@@ -420,7 +454,7 @@ async fn prepared(its: &Context, machine: &ListedMachine, deadline: &Deadline) -
 async fn about(context: &Context, called: &str) -> Result<(Session, ListedMachine, Context), Failure> {
     let (mut session, meant) = context.open_coordinator().await?;
     let machine = find(&mut session, called).await?;
-    let name = NodeName::stored(&machine.name).map_err(|_no_name| ChangeError::Unknown(called.to_owned()))?;
+    let name = node_name(&machine)?;
     let its = context.about(&meant.record.name, meant.record.name_here(machine.id).unwrap_or(&name));
     if its.machine.as_ref() == Some(meant.name())
         && let Ok((other, _)) = context.open_coordinator_but(Some(meant.name())).await
@@ -428,6 +462,11 @@ async fn about(context: &Context, called: &str) -> Result<(Session, ListedMachin
         session = other;
     }
     Ok((session, machine, its))
+}
+
+/// Name of the machine, and of its node.
+fn node_name(machine: &ListedMachine) -> Result<NodeName, ChangeError> {
+    NodeName::stored(&machine.name).map_err(|_no_name| ChangeError::Unknown(machine.name.clone()))
 }
 
 /// Waits until the machine says that it is a node, which has erased what a coordinator has, and that it runs nothing of Kubernetes. A
@@ -585,6 +624,39 @@ mod tests {
             assert_eq!(machine.as_ref().ok().map(|machine| machine.id), found, "{called}");
             assert!(found.is_some() || machine.unwrap_err().code() == Code::NotFound, "{called}");
         }
+    }
+
+    fn drain_of(undo: bool, force: bool, seconds: u64) -> Drain {
+        Drain { called: "m2".to_owned(), undo, force, timeout: Duration::from_secs(seconds) }
+    }
+
+    /// Proves: W1
+    #[tokio::test]
+    async fn what_is_left_and_what_to_do_next_is_told() {
+        let two = home::two().await;
+        two.lists(two.node.machine, Standing::Member);
+        let told = async |drain: Drain| {
+            let mut said = Vec::new();
+            match super::drain(&drain, &two.context, &mut said).await {
+                Ok(()) => String::from_utf8(said).unwrap(),
+                Err(failure) => {
+                    assert_eq!(failure.code(), Code::Refused);
+                    failure.print(&mut said).unwrap();
+                    String::from_utf8(said).unwrap()
+                }
+            }
+        };
+        assert!(told(drain_of(false, false, 300)).await.starts_with("machine `m2` is drained"));
+        assert_eq!(told(drain_of(true, false, 300)).await, "machine `m2` takes new pods\n");
+        let late = told(drain_of(false, false, 1)).await;
+        assert!(late.contains("web/a (a budget)\n  `m2` takes no new pods; those that were moved"), "{late}");
+        *two.coordinator.refuses.lock().unwrap() = true;
+        let lost = told(drain_of(false, false, 300)).await;
+        assert!(
+            lost.contains("web/c") && lost.contains("the machine is as it was\n  next: to end them for good"),
+            "{lost}"
+        );
+        assert!(told(drain_of(false, true, 300)).await.starts_with("machine `m2` is drained"));
     }
 
     #[test]

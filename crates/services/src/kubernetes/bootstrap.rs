@@ -64,8 +64,8 @@ pub fn sets() -> [ObjectSet; 3] {
         ObjectSet::new(
             "cairn:bootstrapped-2",
             vec![
-                role_of_coordinators("PID 1 of a control plane has node objects follow the cluster's records"),
-                binding(COORDINATORS, COORDINATORS, "PID 1 of a control plane keeps node objects"),
+                role_of_coordinators("PID 1 has node objects follow the cluster's records, and drains nodes"),
+                binding(COORDINATORS, COORDINATORS, "PID 1 keeps node objects"),
             ],
         ),
         ObjectSet::new(
@@ -87,7 +87,11 @@ fn role_of_coordinators(because: &'static str) -> Object {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
         "metadata": { "name": COORDINATORS },
-        "rules": [{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] }],
+        "rules": [
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] },
+            { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },
+            { "apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"] },
+        ],
     });
     Object { path: ROLES, name: COORDINATORS, body: body.to_string(), because }
 }

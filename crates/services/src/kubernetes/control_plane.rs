@@ -69,6 +69,11 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             format!("--kubelet-certificate-authority={kubernetes}"),
             format!("--kubelet-client-certificate={}", kubelet.certificate_path()),
             format!("--kubelet-client-key={}", kubelet.key_path()),
+            // Pods are reached at their own addresses: this machine may have no service proxy, and is no worker then.
+            "--enable-aggregator-routing=true".to_owned(),
+            // A minute after its node is lost a pod is made elsewhere.
+            format!("--default-not-ready-toleration-seconds={LOST_NODE_SECONDS}"),
+            format!("--default-unreachable-toleration-seconds={LOST_NODE_SECONDS}"),
             // Names of nodes resolve nowhere.
             "--kubelet-preferred-address-types=InternalIP".to_owned(),
             "--profiling=false".to_owned(),
@@ -99,6 +104,9 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     Unit::program(names::APISERVER, needs, program)
 }
 
+/// Seconds for which a pod stays on a node that is lost (upstream: 300), unless it says otherwise.
+const LOST_NODE_SECONDS: u32 = 60;
+
 /// Flags of the controller-manager, and behind `--` those of the scheduler (components/kube/controllers.go).
 pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
     let (manager, scheduler, server) =
@@ -109,6 +117,8 @@ pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
         "--use-service-account-credentials=true".to_owned(),
         format!("--root-ca-file={}", authority_path(AuthorityKind::Kubernetes)),
         format!("--service-account-private-key-file={SERVICE_ACCOUNT_KEY}"),
+        // A node renews its lease each 5 s: one that is silent for so long has missed six.
+        "--node-monitor-grace-period=30s".to_owned(),
         // The cluster assigns pod prefixes, so that no machine announces its own.
         "--allocate-node-cidrs=false".to_owned(),
         // Its default lies on the read-only root.

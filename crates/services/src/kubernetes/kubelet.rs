@@ -100,6 +100,8 @@ fn configuration(plan: &ServicePlan) -> String {
         "imageGCHighThresholdPercent": 85,
         "imageGCLowThresholdPercent": 80,
         "nodeStatusUpdateFrequency": "4s",
+        // Renewed four times in that (kubelet, `renewIntervalFraction`).
+        "nodeLeaseDurationSeconds": 20,
         "rotateCertificates": false,
         "enableProfilingHandler": false,
         "enableDebugFlagsHandler": false,

@@ -7,7 +7,9 @@ use api::{ClientCertificate, UnixMillis};
 use model::Chain;
 use pki::{Authority, CertificateProfile, UnixTime};
 
-use crate::control::Apiservers;
+use probe::http::Session;
+
+use crate::control::{self, Apiservers, NoControlPlane, NodeError};
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";
@@ -41,7 +43,23 @@ impl From<Unsigned> for tonic::Status {
     }
 }
 
+/// Why the Kubernetes API is not asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoSession {
+    /// There is none.
+    #[error(transparent)]
+    Nowhere(#[from] NoControlPlane),
+    /// No certificate for it.
+    #[error(transparent)]
+    Client(#[from] NodeError),
+}
+
 impl KubernetesAccess {
+    /// A session with an apiserver, as PID 1 of a coordinator.
+    pub(super) fn session(&self) -> Result<Session, NoSession> {
+        Ok(control::session(&self.authority, &CertificateProfile::KubeCoordinator, self.apiservers.first()?)?)
+    }
+
     /// Signs the key of a certificate request (DER) for the owner; `now` is Unix time.
     pub(super) fn certify(&self, request: &[u8], now: Duration) -> Result<ClientCertificate, Unsigned> {
         let key = pki::accept_request(request)?;

@@ -22,7 +22,7 @@ use super::convert::{self, When};
 #[cfg(feature = "faults")]
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
-use super::{activate, contribute, forward, images, machines, records, recover, redeem, release};
+use super::{activate, contribute, drain, forward, images, machines, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::roll::Seen;
@@ -310,6 +310,15 @@ impl api::public_server::Public for Public {
         let key = OwnerPubKey::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveOwner(key)).await?;
         Ok(Response::new(wire::RemoveOwnerResponse {}))
+    }
+
+    type DrainMachineStream = Answers<wire::DrainMachineResponse>;
+
+    async fn drain_machine(
+        &self,
+        request: Request<wire::DrainMachineRequest>,
+    ) -> Result<Response<Self::DrainMachineStream>, Status> {
+        Ok(Response::new(drain::drain(&self.0, request.into_inner().try_into()?)?))
     }
 
     type ImportImageStream = Answers<wire::ImportImageResponse>;

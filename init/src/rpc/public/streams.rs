@@ -119,7 +119,10 @@ where
 }
 
 /// A stream that keeps the task that feeds it: when the caller leaves, the task ends.
-fn kept<T: Send + 'static>(items: mpsc::Receiver<Result<T, Status>>, feeding: tasks::Task<()>) -> Answers<T> {
+pub(super) fn kept<T: Send + 'static>(
+    items: mpsc::Receiver<Result<T, Status>>,
+    feeding: tasks::Task<()>,
+) -> Answers<T> {
     Box::pin(ReceiverStream::new(items).map(move |item| {
         let _lives_as_long_as_the_stream = &feeding;
         item
