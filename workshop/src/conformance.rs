@@ -1,5 +1,5 @@
 //! `cargo xtask conformance`: upstream's conformance specs against a cluster of two machines, made and reached by the user's tool.
-//! It must never reach into a machine by another way, nor lose the results of specs that have ended.
+//! Machines are reached by that tool alone, and results of specs that have ended are never lost.
 //!
 //! ```text
 //!   image, tool, upstream's tests, their images ► cluster (--resume: the one that runs, of the same image) ► import

@@ -44,7 +44,7 @@ pub async fn import() -> Result<(), Error> {
         let [found] = <[ArchivedImage; 1]>::try_from(images).map_err(|_| Error::Several(path))?;
         let wanted = ImageToStore {
             name: image.reference.to_owned(),
-            media_type: found.media_type.clone(),
+            media_type: found.media_type,
             manifest: found.manifest.clone(),
             parts: found.parts.clone(),
         };

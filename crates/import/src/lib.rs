@@ -4,7 +4,7 @@
 //!   source ──pieces──► blobs, layers first ──► configuration ──► manifest ──► name, pinned
 //!                      └──────────── held by a lease until the name holds them ─────────┘
 //! ```
-//! What is there already is not stored again, so every import may be repeated. One that fails names nothing, and containerd
+//! Blobs that are there already are not stored again, so every import may be repeated. A failed import names nothing, and containerd
 //! throws away what it had stored (containerd `docs/garbage-collection.md`). Nobody calls this for two imports at a time.
 
 mod carried;

@@ -38,7 +38,7 @@ pub struct ImageToStore {
     /// Name that containers are started by.
     pub name: String,
     /// Media type of the manifest.
-    pub media_type: String,
+    pub media_type: &'static str,
     /// Bytes of the manifest.
     pub manifest: Vec<u8>,
     /// The same, read.
@@ -177,7 +177,7 @@ impl Store {
             name: image.name.clone(),
             labels: HashMap::from([(PINNED_LABEL.0.to_owned(), PINNED_LABEL.1.to_owned())]),
             target: Some(Descriptor {
-                media_type: image.media_type.clone(),
+                media_type: image.media_type.to_owned(),
                 digest: target.digest.to_string(),
                 size: i64::try_from(target.size).unwrap_or(i64::MAX),
                 ..Descriptor::default()
@@ -203,17 +203,14 @@ impl Store {
         let images = self.all().await?;
         let pairs = pairs(&images);
         let mut listed = Vec::new();
-        for name in shown(&pairs) {
-            let Some((image, digest)) = images.iter().zip(&pairs).find(|(_, (other, _))| *other == name) else {
-                continue;
-            };
+        for (image, &(name, digest)) in images.iter().zip(&pairs).filter(|(_, pair)| is_shown(pair, &pairs)) {
             let origin = match () {
                 () if is_carried(name) => ImageOrigin::Carried,
                 () if image.labels.contains_key(PINNED_LABEL.0) => ImageOrigin::Imported,
                 () => ImageOrigin::Pulled,
             };
-            let digest = digest.1.to_owned();
-            listed.push(StoredImage { name: name.to_owned(), size: self.size(&digest).await, digest, origin });
+            let size = self.size(digest).await;
+            listed.push(StoredImage { name: name.to_owned(), digest: digest.to_owned(), size, origin });
         }
         listed.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(listed)
@@ -380,11 +377,10 @@ fn is_chosen(name: &str) -> bool {
     !name.starts_with("sha256:") && !name.contains('@')
 }
 
-/// Names to be shown: those that were chosen, and of what nobody gave a name, as a pod called it.
-fn shown<'a>(images: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a str> {
-    let chosen = |target: &str| images.iter().any(|(name, other)| is_chosen(name) && *other == target);
-    let is_shown = move |name: &str, target: &str| is_chosen(name) || (name.contains('@') && !chosen(target));
-    images.iter().filter(move |(name, target)| is_shown(name, target)).map(|(name, _)| *name)
+/// Whether a name is to be shown: it was chosen, or a pod called so what nobody gave a name.
+fn is_shown((name, target): &(&str, &str), images: &[(&str, &str)]) -> bool {
+    let is_named = || images.iter().any(|(other, same)| is_chosen(other) && same == target);
+    is_chosen(name) || (name.contains('@') && !is_named())
 }
 
 /// Names that go with one: where it is the last that was chosen, all that stand for the same. None where it is not there.
@@ -424,7 +420,7 @@ mod tests {
 
     #[test]
     fn only_names_that_somebody_gave_are_shown() {
-        let names: Vec<_> = shown(&STORE).collect();
+        let names: Vec<_> = STORE.iter().filter(|pair| is_shown(pair, &STORE)).map(|(name, _)| *name).collect();
         let chosen =
             ["docker.io/library/web:1", "docker.io/library/web:2", "quay.io/x/y@sha256:b", "cairn.local/pause:1"];
         assert_eq!(names, chosen);

@@ -27,7 +27,7 @@ pub struct ArchivedImage {
     /// Names that the archive gives it; there may be none.
     pub names: Vec<ImageName>,
     /// Media type, one of [`MANIFEST_TYPES`].
-    pub media_type: String,
+    pub media_type: &'static str,
     /// Bytes of the manifest.
     pub manifest: Vec<u8>,
     /// The same, read.
@@ -266,8 +266,8 @@ impl<R: Read + Seek> Archive<R> {
                     return Err(ArchiveError::Nested);
                 }
                 self.of_index(&blob_path(&target.digest), &bytes, depth + 1)?
-            } else if MANIFEST_TYPES.contains(&row.target.media_type.as_str()) {
-                vec![self.of_manifest(bytes, row.target.media_type)?]
+            } else if let Some(known) = MANIFEST_TYPES.into_iter().find(|known| *known == row.target.media_type) {
+                vec![self.of_manifest(bytes, known)?]
             } else {
                 // What builders lay beside an image: signatures, where it came from.
                 continue;
@@ -283,7 +283,7 @@ impl<R: Read + Seek> Archive<R> {
         }
     }
 
-    fn of_manifest(&mut self, manifest: Vec<u8>, media_type: String) -> Result<ArchivedImage, ArchiveError> {
+    fn of_manifest(&mut self, manifest: Vec<u8>, media_type: &'static str) -> Result<ArchivedImage, ArchiveError> {
         let parts = ImageManifest::parse(&manifest)?;
         let config = blob_path(&parts.config.digest);
         is_for_us(&config, &self.addressed(parts.config)?)?;
@@ -325,7 +325,7 @@ impl<R: Read + Seek> Archive<R> {
         let names = row.repo_tags.unwrap_or_default();
         let names = names.iter().map(|name| ImageName::parse(name)).collect::<Result<_, _>>()?;
         let parts = ImageManifest::parse(&manifest)?;
-        Ok(ArchivedImage { names, media_type: MANIFEST_TYPES[0].to_owned(), manifest, parts, blobs })
+        Ok(ArchivedImage { names, media_type: MANIFEST_TYPES[0], manifest, parts, blobs })
     }
 }
 
@@ -433,7 +433,7 @@ mod tests {
         let mut archive = Archive::open(Cursor::new(tar(&files))).expect("an archive");
         let [image] = archive.images().expect("images").try_into().expect("one");
         assert_eq!(image.names, [ImageName::parse("web:1").expect("a name")]);
-        assert_eq!((image.manifest.clone(), image.media_type.as_str()), (ours, MANIFEST_TYPES[1]));
+        assert_eq!((image.manifest.clone(), image.media_type), (ours, MANIFEST_TYPES[1]));
         let mut layer = Vec::new();
         archive.blob(&image, &BlobDigest::of(LAYER)).expect("there").read_to_end(&mut layer).expect("in memory");
         assert_eq!(layer, LAYER);

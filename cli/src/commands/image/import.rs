@@ -9,7 +9,7 @@ use api::{FieldError, ImageToImport, Problem};
 use clap::Args;
 use cluster::record::Standing;
 use model::{KubernetesRole, NodeName};
-use oci::{Archive, ArchiveError, ArchivedImage, ImageName, MANIFEST_TYPES};
+use oci::{Archive, ArchiveError, ArchivedImage, ImageName};
 
 use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
@@ -154,9 +154,8 @@ impl Wanted {
     async fn send(&mut self, context: &Context, progress: &mut Progress) -> Result<String, Failure> {
         let (mut session, meant) = context.open().await?;
         for (name, image) in &self.images {
-            let media_type = MANIFEST_TYPES.into_iter().find(|known| *known == image.media_type);
-            let media_type = media_type.expect("an archive's images have manifests of these types");
-            let opening = ImageToImport { name: name.clone(), media_type, manifest: image.manifest.clone() };
+            let (media_type, manifest) = (image.media_type, image.manifest.clone());
+            let opening = ImageToImport { name: name.clone(), media_type, manifest };
             let mut import = session.import_image(opening).await?;
             while let Some(blob) = import.wanted().await? {
                 if !image.parts.blobs().contains(&blob) {

@@ -1,5 +1,5 @@
 //! Container images of this machine's store, for its owner: taken blob by blob as the store asks for them, listed, removed.
-//! One is taken at a time, so that what is thrown away after a failure is known; its task goes on until it has cleaned up,
+//! Images are taken one at a time, so that what is thrown away after a failure is known; its task goes on until it has cleaned up,
 //! also when the caller has left.
 
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) async fn import(
     let read = read.map_err(|wrong| Status::invalid_argument(format!("{}; nothing was done", Chain(&wrong))))?;
     let wanted = ImageToStore {
         name: image.name.to_string(),
-        media_type: image.media_type.to_owned(),
+        media_type: image.media_type,
         manifest: image.manifest,
         parts: read,
     };
