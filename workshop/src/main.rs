@@ -98,7 +98,7 @@ enum Command {
     Bench(bench::Bench),
     /// Run upstream's conformance tests against a cluster of two machines
     ///
-    /// What failed is printed by name; target/conformance has the results and the log of each test.
+    /// Failed tests are printed by name; target/conformance has the results and the log of each test.
     Conformance(conformance::Options),
     /// Build an image twice, the second time elsewhere, and compare every byte
     Reproducible,

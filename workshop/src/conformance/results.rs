@@ -69,7 +69,7 @@ impl SpecResults {
     /// The results in a file; none where there is no file.
     ///
     /// # Errors
-    /// It cannot be read, or is in another form.
+    /// The file cannot be read, or is in another form.
     pub(super) fn read(path: &Path) -> Result<Self> {
         match fs::read(path) {
             Ok(text) => serde_json::from_slice(&text).with_context(|| format!("read `{}`", path.display())),
@@ -81,7 +81,7 @@ impl SpecResults {
     /// Puts them in the place of the file's, whole or not at all.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self).context("write the results as JSON")?;
         let fresh = path.with_extension("new");
