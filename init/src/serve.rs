@@ -22,11 +22,11 @@ use crate::network::uplink::Uplink;
 use crate::rpc::public::Broken;
 use crate::rpc::public::PublicApi;
 use crate::runtime::child::Children;
+use crate::runtime::clock;
 use crate::runtime::services::{Escalation, Services, until};
-use crate::runtime::{clock, tasks};
 use crate::shown::board::Board;
 use crate::shown::fatal::{Fatal, Remedy};
-use crate::storage::{self, Mounted};
+use crate::storage::{self, Mounted, Volumes};
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
@@ -49,6 +49,7 @@ pub(crate) struct Machine {
 struct Serving {
     services: Services,
     data: Mounted,
+    volumes: Volumes,
 }
 
 impl Machine {
@@ -81,7 +82,7 @@ impl Machine {
 
     /// Stops what a member runs, and closes its data. Nothing to do where nothing runs.
     async fn close(&mut self, how: PowerRequest) {
-        let Some(Serving { services, data }) = self.serving.take() else { return };
+        let Some(Serving { services, data, volumes }) = self.serving.take() else { return };
         // First: what takes up and lays down would find half of it gone.
         if let Err(error) = self.api.tree.want(Vec::new()).await {
             tracing::debug!(error = %Chain(&error), "a member's own tasks are left to the end");
@@ -90,7 +91,7 @@ impl Machine {
         for service in left {
             tracing::error!(service = service.as_str(), "still running, left behind");
         }
-        match tasks::blocking(move || storage::close(&data)).await {
+        match storage::close_with(&volumes, data).await {
             Ok(()) => match storage::layers() {
                 Ok(left) => tracing::info!(left = left.join(" "), "data partition closed"),
                 Err(error) => tracing::warn!(%error, "data partition closed; what is left of it cannot be seen"),
@@ -124,8 +125,10 @@ pub(crate) async fn member(
     let data = member.data.clone();
     let told = Told::default();
     api.context.reach.hear(told.clone());
+    let volumes = Volumes::new(board.facts());
+    api.context.reach.keep_volumes(volumes.clone(), member.renewing.directories().held());
     let mut services = Services::start(children, Vec::new())?;
-    let serving = serving.insert(Serving { services: services.clone(), data });
+    let serving = serving.insert(Serving { services: services.clone(), data, volumes });
     api.show(&services);
     let mut units = own::of_a_member(board, &services, &serving.data);
     units.extend([

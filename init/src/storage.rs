@@ -11,6 +11,7 @@ mod filesystem;
 mod layers;
 mod table;
 mod tagger;
+mod volumes;
 
 use std::fs::File;
 use std::io;
@@ -27,8 +28,10 @@ use services::names;
 use crate::facts::Now;
 use crate::runtime::child::Children;
 use crate::runtime::services::{Services, Snapshot};
+use crate::runtime::tasks;
 use crate::shown::board::Board;
 
+pub(crate) use self::volumes::{VolumeError, Volumes};
 pub(crate) use filesystem::{MakeError, MountError};
 pub(crate) use layers::{MapError, Mapped, StatusError};
 use tagger::Way;
@@ -134,6 +137,15 @@ impl Mounted {
     pub(crate) fn level(&self) -> Result<api::LevelInForce, StatusError> {
         self.0.level()
     }
+}
+
+/// Unmounts, then removes the layers from the top. Whoever used it has been stopped; `volumes` end here.
+///
+/// # Errors
+/// [`CloseError`]; what is above the layer it names is gone.
+pub(crate) async fn close_with(volumes: &Volumes, data: Mounted) -> Result<(), CloseError> {
+    volumes.end().await;
+    tasks::blocking(move || close(&data)).await
 }
 
 /// Unmounts, then removes the layers from the top. Blocks. Whoever used it has been stopped.

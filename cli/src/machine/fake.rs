@@ -731,4 +731,29 @@ impl public_server::Public for Api {
         self.called("Contribute");
         Err(Status::failed_precondition("a fake holds no share"))
     }
+
+    async fn create_volume(&self, _: Request<CreateVolumeRequest>) -> Result<Response<CreateVolumeResponse>, Status> {
+        self.called("CreateVolume");
+        Err(no_coordinator_calls())
+    }
+
+    async fn expand_volume(&self, _: Request<ExpandVolumeRequest>) -> Result<Response<ExpandVolumeResponse>, Status> {
+        self.called("ExpandVolume");
+        Err(no_coordinator_calls())
+    }
+
+    async fn delete_volume(&self, _: Request<DeleteVolumeRequest>) -> Result<Response<DeleteVolumeResponse>, Status> {
+        self.called("DeleteVolume");
+        Err(no_coordinator_calls())
+    }
+
+    async fn volumes(&self, _: Request<VolumesRequest>) -> Result<Response<VolumesResponse>, Status> {
+        self.called("Volumes");
+        Err(no_coordinator_calls())
+    }
+}
+
+/// Refusal of a call that coordinators alone make.
+fn no_coordinator_calls() -> Status {
+    Status::permission_denied("who calls a fake is no coordinator")
 }

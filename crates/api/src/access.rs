@@ -142,6 +142,10 @@ pub const TABLE: &[Row] = &[
             "comes before either machine's disk is open; directory and share name whom they are exchanged with",
         )
     },
+    coordinator("/cairn.v1.Public/CreateVolume", Audit::Recorded, "takes room on the machine's disk"),
+    coordinator("/cairn.v1.Public/ExpandVolume", Audit::Recorded, "takes room on the machine's disk"),
+    coordinator("/cairn.v1.Public/DeleteVolume", Audit::Recorded, "destroys what pods have written"),
+    coordinator("/cairn.v1.Public/Volumes", Audit::Silent, "tells which claims lie on the machine"),
     #[cfg(feature = "faults")]
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
     Row {
@@ -268,6 +272,11 @@ const fn member(path: &'static str, because: &'static str) -> Row {
     Row { permission: Permission::Member, ..anyone(path, MEMBER, because) }
 }
 
+/// For coordinators: the method compares the key that the caller has shown with the machine's directory.
+const fn coordinator(path: &'static str, audit: Audit, because: &'static str) -> Row {
+    Row { audit, permission: Permission::Machine, ..anyone(path, MEMBER, because) }
+}
+
 const fn changing(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
     Row { audit: Audit::Recorded, ..owner(path, states, because) }
 }
@@ -332,12 +341,20 @@ mod tests {
     }
 
     /// A machine's key says nothing yet of who it is: what is sent has to be signed by a ticket, or the record has to
-    /// name the key. Proves: Q1
+    /// name the key, or the directory. Proves: Q1
     #[test]
-    fn a_machines_key_is_good_for_tickets_keys_and_shares_alone() {
+    fn a_machines_key_is_good_for_these_calls_alone() {
         let rows: Vec<&str> =
             TABLE.iter().filter(|row| row.permission == Permission::Machine).map(|row| row.path).collect();
-        let expected = ["/cairn.v1.Public/Redeem", "/cairn.v1.Public/ReleaseKey", "/cairn.v1.Public/Contribute"];
+        let expected = [
+            "/cairn.v1.Public/Redeem",
+            "/cairn.v1.Public/ReleaseKey",
+            "/cairn.v1.Public/Contribute",
+            "/cairn.v1.Public/CreateVolume",
+            "/cairn.v1.Public/ExpandVolume",
+            "/cairn.v1.Public/DeleteVolume",
+            "/cairn.v1.Public/Volumes",
+        ];
         assert_eq!(rows, expected);
         for row in rows {
             let refused = |caller| decide(row, Profile::Release, Running, caller).err();
@@ -391,6 +408,9 @@ mod tests {
             "GiveClusterKey",
             "GiveDirectory",
             "Contribute",
+            "CreateVolume",
+            "ExpandVolume",
+            "DeleteVolume",
             #[cfg(feature = "faults")]
             "Inject",
             "Announce",
@@ -468,6 +488,10 @@ mod tests {
             ("Public/Directory", Permission::Owner, &[Running]),
             ("Public/GiveDirectory", Permission::Owner, &[AwaitingKeys, Running]),
             ("Public/Contribute", Permission::Machine, &[AwaitingKeys, Running]),
+            ("Public/CreateVolume", Permission::Machine, &[Running]),
+            ("Public/ExpandVolume", Permission::Machine, &[Running]),
+            ("Public/DeleteVolume", Permission::Machine, &[Running]),
+            ("Public/Volumes", Permission::Machine, &[Running]),
             #[cfg(feature = "faults")]
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),

@@ -15,8 +15,8 @@
 //! - Every method has a row in the access table: `the_table_has_one_row_per_method_of_the_descriptor`
 //! - Without authentication there are `GetState`, `Claim` and, on a blank machine, its activation:
 //!   `get_state_claim_and_activation_need_no_authentication`
-//! - A machine's key, which anybody can draw, is good for `Redeem`, `ReleaseKey` and `Contribute` alone:
-//!   `a_machines_key_is_good_for_tickets_keys_and_shares_alone`
+//! - A machine's key, which anybody can draw, is good for `Redeem`, `ReleaseKey`, `Contribute` and the calls about volumes
+//!   alone, and each of them asks more of it: `a_machines_key_is_good_for_these_calls_alone`
 //! - Data is not called authenticated before every block has its tag: `crates/api/src/status.rs`
 
 pub mod access;
@@ -40,9 +40,11 @@ mod status;
 mod time;
 mod timeline;
 mod tunnel;
+mod volumes;
 mod vpn;
 pub mod wire;
 
+pub use self::volumes::{ListedVolume, VolumeOrder, VolumesOfMachine};
 pub use activation::{HandedIn, decode_handed_in, proof_of_code};
 pub use condition::{Condition, ConditionName, Truth};
 pub use contribution::decode_contribution;

@@ -1,5 +1,5 @@
 //! The only unsafe code of the project: device-mapper, partitions, children, keyring, packet sockets, scheduling, the heap,
-//! the kernel's random pool, the board's clock.
+//! the kernel's random pool, the board's clock, project quotas.
 //!
 //! What rustix offers safely (mounts, signals, reboot, limits) is used from there directly and does not pass
 //! through here. Each module wraps one kernel interface, names the kernel file it follows, and hands out owned
@@ -18,6 +18,7 @@ pub mod keyring;
 pub mod memory;
 pub mod packet;
 pub mod process;
+pub mod quota;
 pub mod readiness;
 pub mod rtc;
 pub mod scheduler;

@@ -21,6 +21,7 @@ mod recover;
 mod redeem;
 mod release;
 mod streams;
+mod volumes;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -56,6 +56,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("services", Kind::Pure),
     ("supervise", Kind::Pure),
     ("unlock", Kind::Pure),
+    ("volumes", Kind::Pure),
     ("api", Kind::Wire),
     ("etcd", Kind::Wire),
     ("import", Kind::Privileged),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use keys::directory::Directory;
 use model::OwnerPubKey;
 use pki::SpkiPin;
 use tokio::sync::{Notify, mpsc, watch};
@@ -27,6 +28,7 @@ use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
 use crate::runtime::tasks::{self, Task};
 use crate::shown::board::BoardReader;
+use crate::storage::Volumes;
 
 /// The machine is going down: nobody takes requests any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -122,10 +124,13 @@ pub(crate) struct Reach {
     kubernetes: Mutex<Option<Arc<KubernetesAccess>>>,
     records: watch::Sender<Option<Records>>,
     peers: OnceLock<Told>,
+    volumes: OnceLock<(Volumes, watch::Receiver<Option<Arc<Directory>>>)>,
     pub(super) forwards: Arc<Forwards>,
     pub(super) imports: Imports,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
+    /// Calls of coordinators about volumes, each of which waits for those before it.
+    pub(super) orders: Underway,
     /// Told when the owner has noted that the cluster is to be recovered with this machine.
     pub(crate) recovers: Notify,
     /// Whether too few coordinators call the machine a node, so that it keeps what it has of one.
@@ -140,9 +145,11 @@ impl Default for Reach {
             kubernetes: Mutex::default(),
             records: watch::Sender::new(None),
             peers: OnceLock::new(),
+            volumes: OnceLock::new(),
             forwards: Arc::default(),
             imports: Imports::default(),
             machines: Underway::at_most(1),
+            orders: Underway::at_most(4),
             recovers: Notify::new(),
             doubted: AtomicBool::new(false),
             erases: Notify::new(),
@@ -177,6 +184,16 @@ impl Reach {
     /// The machine has a mesh: this is what it is told of its peers. A second time changes nothing.
     pub(crate) fn hear(&self, peers: Told) {
         let _hears_once = self.peers.set(peers);
+    }
+
+    /// The machine has these volumes on its disk, and this directory tells who may order them. A second time changes nothing.
+    pub(crate) fn keep_volumes(&self, volumes: Volumes, directory: watch::Receiver<Option<Arc<Directory>>>) {
+        let _kept_once = self.volumes.set((volumes, directory));
+    }
+
+    /// Volumes of a member, and the directory that tells who may order them.
+    pub(crate) fn volumes(&self) -> Option<&(Volumes, watch::Receiver<Option<Arc<Directory>>>)> {
+        self.volumes.get()
     }
 
     /// Access to Kubernetes, on a coordinator.

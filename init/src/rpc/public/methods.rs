@@ -22,7 +22,7 @@ use super::convert::{self, When};
 #[cfg(feature = "faults")]
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
-use super::{activate, contribute, drain, forward, images, machines, records, recover, redeem, release};
+use super::{activate, contribute, drain, forward, images, machines, records, recover, redeem, release, volumes};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::roll::Seen;
@@ -395,6 +395,38 @@ impl api::public_server::Public for Public {
         let machine = machines::caller(&request)?;
         let given = Contribution::try_from(request.into_inner())?;
         Ok(Response::new(contribute::contribute(&self.0, machine, given).await?.into()))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<wire::CreateVolumeRequest>,
+    ) -> Result<Response<wire::CreateVolumeResponse>, Status> {
+        let (key, _) = machines::caller(&request)?;
+        volumes::ordered_by(&self.0, key)?.create(request.into_inner().try_into()?).await?;
+        Ok(Response::new(wire::CreateVolumeResponse {}))
+    }
+
+    async fn expand_volume(
+        &self,
+        request: Request<wire::ExpandVolumeRequest>,
+    ) -> Result<Response<wire::ExpandVolumeResponse>, Status> {
+        let (key, _) = machines::caller(&request)?;
+        volumes::ordered_by(&self.0, key)?.expand(request.into_inner().try_into()?).await?;
+        Ok(Response::new(wire::ExpandVolumeResponse {}))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<wire::DeleteVolumeRequest>,
+    ) -> Result<Response<wire::DeleteVolumeResponse>, Status> {
+        let (key, _) = machines::caller(&request)?;
+        volumes::ordered_by(&self.0, key)?.delete(request.into_inner().try_into()?).await?;
+        Ok(Response::new(wire::DeleteVolumeResponse {}))
+    }
+
+    async fn volumes(&self, request: Request<wire::VolumesRequest>) -> Result<Response<wire::VolumesResponse>, Status> {
+        let (key, _) = machines::caller(&request)?;
+        Ok(Response::new(volumes::ordered_by(&self.0, key)?.list().await?.into()))
     }
 }
 
