@@ -14,6 +14,7 @@ pub mod corpus;
 pub mod images;
 pub mod programs;
 pub mod table;
+pub mod volumes;
 
 use std::convert::Infallible;
 
@@ -114,6 +115,26 @@ pub const TARGETS: &[FuzzTarget] = &[
         name: "proof_of_code",
         run: calls::proof_of_code,
         because: "anybody may answer at a machine's address",
+    },
+    FuzzTarget {
+        name: "volume_publish",
+        run: volumes::publish,
+        because: "kubelet may be of another version, or be led by a hostile object",
+    },
+    FuzzTarget {
+        name: "volume_unpublish",
+        run: volumes::unpublish,
+        because: "kubelet may be of another version, or be led by a hostile object",
+    },
+    FuzzTarget {
+        name: "volume_expand",
+        run: volumes::expand,
+        because: "kubelet may be of another version, or be led by a hostile object",
+    },
+    FuzzTarget {
+        name: "volume_folder",
+        run: volumes::folder,
+        because: "a disk that is only encrypted gives whatever was written on it",
     },
     FuzzTarget {
         name: "key_asked",

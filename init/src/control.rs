@@ -11,6 +11,7 @@ mod drain;
 mod node;
 mod pods;
 mod resolvers;
+mod volumes;
 
 use std::fs;
 use std::io;
@@ -38,6 +39,7 @@ use crate::runtime::child::Command;
 use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::{clock, durable, tasks};
 use crate::shown::board::Board;
+use crate::storage::Volumes;
 
 /// Failed step on the way to running services.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +85,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) apiservers: &'a Apiservers,
     /// Resolvers that the machine's links have.
     pub(crate) resolvers: &'a watch::Receiver<Resolvers>,
+    /// Volumes on the machine's disk.
+    pub(crate) volumes: &'a Volumes,
 }
 
 /// Name of the task that looks at how old certificates are.
@@ -192,6 +196,13 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let (gateway, resolvers) = (plan.assignment.gateway(), ground.resolvers.clone());
             let gateway = gateway.expect("the unit is wanted of a worker alone");
             Run::task(move || resolvers::follow(gateway, resolvers.clone()))
+        }
+        Task::Volumes => {
+            let (machine, volumes) = (plan.machine, ground.volumes.clone());
+            Run::task(move || {
+                let served = volumes::serve(machine, volumes.clone());
+                async move { served.await.map(|never| match never {}) }
+            })
         }
         Task::Pods => Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
     }

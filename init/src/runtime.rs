@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod read_ahead;
 pub(crate) mod services;
 pub(crate) mod standstills;
+pub(crate) mod streams;
 pub(crate) mod tasks;
 pub(crate) mod tls;
 pub(crate) mod watched;

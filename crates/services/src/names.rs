@@ -28,5 +28,7 @@ pub const BOOTSTRAP: &str = "kube.bootstrap";
 pub const UPKEEP: &str = "kube.upkeep";
 /// Task that looks whether the node is Ready.
 pub const OBSERVER: &str = "kube.observer";
+/// Task that serves kubelet as the driver of the machine's volumes.
+pub const VOLUMES: &str = "kube.volumes";
 /// Task that ends pods, which kubelet and PID 1 have to agree on.
 pub const PODS: &str = "pods";

@@ -26,6 +26,8 @@ pub enum Task {
     Observer,
     /// Tells the pods' resolver where names outside the cluster are asked for.
     Resolvers,
+    /// Serves kubelet as the driver of the machine's volumes.
+    Volumes,
     /// Ends the pods when the machine ends.
     Pods,
 }
@@ -34,7 +36,7 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Users,
         Self::Balancer,
         Self::Images,
@@ -42,6 +44,7 @@ impl Task {
         Self::Upkeep,
         Self::Observer,
         Self::Resolvers,
+        Self::Volumes,
         Self::Pods,
     ];
 
@@ -55,6 +58,7 @@ impl Task {
             Self::Upkeep => names::UPKEEP,
             Self::Observer => names::OBSERVER,
             Self::Resolvers => names::RESOLVERS,
+            Self::Volumes => names::VOLUMES,
             Self::Pods => names::PODS,
         }
     }
@@ -71,6 +75,8 @@ impl Task {
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
             // It asks another machine's, which no tree of this one knows.
             Self::Observer | Self::Balancer | Self::Resolvers => Vec::new(),
+            // Kubelet looks for it.
+            Self::Volumes => Vec::new(),
         }
     }
 
@@ -81,7 +87,7 @@ impl Task {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
             // Where it, or the resolver, listens for pods.
             Self::Balancer | Self::Resolvers => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
-            Self::Upkeep | Self::Observer => spec,
+            Self::Upkeep | Self::Observer | Self::Volumes => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
     }
@@ -92,7 +98,7 @@ impl Task {
             Self::Users => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
             Self::Bootstrap | Self::Upkeep => &[ServiceRole::ControlPlane],
-            Self::Images | Self::Observer | Self::Resolvers | Self::Pods => &[ServiceRole::Worker],
+            Self::Images | Self::Observer | Self::Resolvers | Self::Volumes | Self::Pods => &[ServiceRole::Worker],
         }
     }
 

@@ -72,10 +72,10 @@ impl Inventory {
         self.volumes().find(|(it, _)| *it == id).map(|(_, found)| found).ok_or(NoSuchVolume(id))
     }
 
-    /// Steps that end what was cut: a creation is thrown away, a deletion gone on with.
-    #[must_use]
-    pub fn leftovers(&self) -> Vec<VolumeStep> {
-        self.found.iter().flat_map(|found| finish(found.entry)).collect()
+    /// Folders of what was cut, each with the steps that end it: a creation is thrown away, a deletion gone on with.
+    pub fn leftovers(&self) -> impl Iterator<Item = (EntryName, Vec<VolumeStep>)> {
+        let steps = self.found.iter().map(|found| (found.entry, finish(found.entry)));
+        steps.filter(|(_, steps)| !steps.is_empty())
     }
 
     /// Steps after which the volume is there with `bytes` at least.

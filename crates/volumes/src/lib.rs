@@ -27,4 +27,4 @@ pub use capacity::{BLOCK, DiskRoom, whole_blocks};
 pub use inventory::{DeleteRefusal, FoundVolume, Inventory, NoRoom, NoSuchVolume};
 pub use mounts::{MountedFolder, is_mounted, mounted_at};
 pub use name::{BadVolumeId, EntryName, VolumeId};
-pub use step::{VolumeStep, finish};
+pub use step::VolumeStep;

@@ -54,8 +54,7 @@ pub(crate) fn delete(id: VolumeId) -> Vec<VolumeStep> {
 }
 
 /// Removes a folder that is no whole volume. What is one already is left alone.
-#[must_use]
-pub fn finish(left: EntryName) -> Vec<VolumeStep> {
+pub(crate) fn finish(left: EntryName) -> Vec<VolumeStep> {
     match left {
         EntryName::Whole(_) => Vec::new(),
         EntryName::Unfinished(_) | EntryName::Leaving(_) => vec![

@@ -349,8 +349,9 @@ impl Performer {
         (kubernetes, signed): (Option<&Assignment>, Option<SignedKeys>),
         clients: &mut Clients,
     ) -> Result<(), Error> {
-        let Shared { board, services, member, desired, apiservers, uplink, .. } = &*self.0;
+        let Shared { board, services, context, member, desired, apiservers, uplink, .. } = &*self.0;
         let resolvers = uplink.network.resolvers_change();
+        let (volumes, _) = context.reach.volumes().expect("a member has them from its start");
         let Identity { name, holder, .. } = &*member.identity;
         let assignment = match runs {
             Some(runs) => runs.assignment.clone(),
@@ -366,7 +367,7 @@ impl Performer {
             bin: PROGRAMS,
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
-        let ground = Ground { board, plan: &plan, coordinator, signed, apiservers, resolvers: &resolvers };
+        let ground = Ground { board, plan: &plan, coordinator, signed, apiservers, resolvers: &resolvers, volumes };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);

@@ -7,7 +7,6 @@
 //! Wherever it is, it ends when the machine has stood still: a copy of the machine would have the session's keys.
 //! All that belongs to a connection ends with it, its place last.
 
-use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -30,6 +29,7 @@ use super::session::{Origin, Session};
 use super::vpn::MEMBER_CALLS;
 use crate::runtime::clock;
 use crate::runtime::lock;
+use crate::runtime::streams::{EndsStreams, Streams};
 use crate::runtime::tls::STOOD_STILL;
 
 /// From connection to finished handshake; under emulation one takes 60 ms.
@@ -189,7 +189,7 @@ where
     let (visit, mut changes) = watch::channel(Visit::new(caller, clock::now()));
     let visit = Arc::new(visit);
     let streams = Streams::default();
-    let _end_with_it = Ending(streams.clone());
+    let _end_with_it = EndsStreams(streams.clone());
     let gate = Gate::new(port.guarded.clone(), port.front.clone(), origin.clone(), visit.clone());
     let session = TokioIo::new(Session::new(stream, caller, visit));
     let mut connection = pin!(http(caller, streams).serve_connection(session, gate));
@@ -240,28 +240,6 @@ fn http(caller: Caller, streams: Streams) -> http2::Builder<Streams> {
             .initial_connection_window_size(256 << 10),
     };
     http
-}
-
-/// The requests of one connection: each is a task, and all end with it.
-#[derive(Debug, Clone, Default)]
-struct Streams(Arc<Mutex<JoinSet<()>>>);
-
-/// Ends the requests when it is dropped: each of them holds on to the set, which therefore never ends by itself.
-struct Ending(Streams);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        lock::even_if_poisoned(&self.0.0).abort_all();
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
-    fn execute(&self, stream: F) {
-        let mut streams = lock::even_if_poisoned(&self.0);
-        // A panic was told by the hook, and its caller sees the stream reset.
-        while let Some(_ended) = streams.try_join_next() {}
-        streams.spawn(stream);
-    }
 }
 
 #[cfg(test)]

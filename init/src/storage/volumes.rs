@@ -15,13 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::{ListedVolume, VolumesOfMachine};
-use model::KubernetesRole;
+use model::{Chain, KubernetesRole};
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sys::quota::{self, Inheritance};
 use tokio::sync::Mutex as AsyncMutex;
+use volumes::node::{PodPath, PublishOrder, UnpublishOrder, VolumeAccess};
 use volumes::{
-    DeleteRefusal, EntryName, FoundVolume, Inventory, NoRoom, NoSuchVolume, VolumeId, VolumeStep, is_mounted,
+    DeleteRefusal, EntryName, FoundVolume, Inventory, MountedFolder, NoRoom, NoSuchVolume, VolumeId, VolumeStep,
+    is_mounted, mounted_at,
 };
 
 use super::DATA;
@@ -58,6 +61,12 @@ pub(crate) enum VolumeError {
     /// The disk does not say what is there.
     #[error("look at the volumes")]
     Look(#[source] io::Error),
+    /// Something else is mounted where a pod's volume is wanted.
+    #[error("something else is mounted at `{0}`")]
+    Occupied(PodPath),
+    /// The kernel does not mount or unmount.
+    #[error("mount or unmount at `{0}`")]
+    Mount(PodPath, #[source] io::Error),
     /// The disk does not do a step; what is left is finished before the next call.
     #[error("{0:?}")]
     Step(VolumeStep, #[source] io::Error),
@@ -115,11 +124,7 @@ impl Volumes {
     /// # Errors
     /// [`VolumeError`]; where it is refused nothing was done.
     pub(crate) async fn delete(&self, id: VolumeId) -> Result<(), VolumeError> {
-        self.in_turn(move |disk, found| {
-            let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(VolumeError::Look)?;
-            disk.perform(&found.delete(id, is_mounted(&mounts, FOLDER, id))?)
-        })
-        .await
+        self.in_turn(move |disk, found| disk.perform(&found.delete(id, is_mounted(&mounts()?, FOLDER, id))?)).await
     }
 
     /// Tells which volumes there are, and what may still be promised.
@@ -132,6 +137,34 @@ impl Volumes {
             Ok(VolumesOfMachine { free: found.room().free(), volumes: volumes.collect() })
         })
         .await
+    }
+
+    /// A volume that is there.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub(crate) async fn look(&self, id: VolumeId) -> Result<FoundVolume, VolumeError> {
+        self.in_turn(move |_, found| Ok(found.volume(id)?)).await
+    }
+
+    /// Mounts a volume for a pod, if it is not mounted there.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; then it is not mounted by this.
+    pub(crate) async fn publish(&self, order: PublishOrder) -> Result<(), VolumeError> {
+        self.in_turn(move |disk, found| {
+            found.volume(order.volume)?;
+            disk.publish(&order)
+        })
+        .await
+    }
+
+    /// Unmounts a volume from a pod, if it is mounted there.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; then it may be mounted still.
+    pub(crate) async fn unpublish(&self, order: UnpublishOrder) -> Result<(), VolumeError> {
+        self.in_turn(move |_, _| unpublish(&order)).await
     }
 
     /// Refuses what comes from now on, and waits for what is under way: DATA is to be closed.
@@ -153,10 +186,7 @@ impl Volumes {
             }
             let disk = Disk { data: &shared.data, ending: &shared.ending };
             let mut found = disk.inventory()?;
-            let leftovers = found.leftovers();
-            if !leftovers.is_empty() {
-                tracing::info!(steps = leftovers.len(), "finishing what was left half done of a volume");
-                disk.perform(&leftovers)?;
+            if disk.finish(&found) {
                 found = disk.inventory()?;
             }
             work(&disk, &found)
@@ -215,8 +245,48 @@ impl Disk<'_> {
         Ok(FoundVolume { entry, bytes, used })
     }
 
+    /// Finishes what a cut has left; whether there was any. What cannot be finished takes room, and keeps nobody from the others.
+    fn finish(&self, found: &Inventory) -> bool {
+        let mut any = false;
+        for (entry, steps) in found.leftovers() {
+            any = true;
+            match self.perform(&steps) {
+                Ok(()) => tracing::info!(%entry, "what was left half done of a volume is gone"),
+                Err(error) => tracing::error!(%entry, error = %Chain(&error), "what is left of a volume stays"),
+            }
+        }
+        any
+    }
+
     fn perform(&self, steps: &[VolumeStep]) -> Result<(), VolumeError> {
         steps.iter().try_for_each(|step| self.step(*step).map_err(|error| VolumeError::Step(*step, error)))
+    }
+
+    fn publish(&self, PublishOrder { volume, target, access }: &PublishOrder) -> Result<(), VolumeError> {
+        let (mounts, root) = (mounts()?, root(*volume));
+        match mounted_at(&mounts, target) {
+            Some(there) if there == (MountedFolder { root: &root, access: *access }) => return Ok(()),
+            Some(_) => return Err(VolumeError::Occupied(target.clone())),
+            None => {}
+        }
+        let inside = self.path(EntryName::Whole(*volume)).join(INSIDE);
+        let mount = || {
+            match DirBuilder::new().mode(0o750).create(target.as_str()) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            mount_bind(&inside, target.as_str())?;
+            let flags = MountFlags::BIND | MountFlags::NODEV | MountFlags::NOSUID;
+            let flags = match access {
+                VolumeAccess::ReadWrite => flags,
+                VolumeAccess::ReadOnly => flags | MountFlags::RDONLY,
+            };
+            mount_remount(target.as_str(), flags, "").map_err(|error| {
+                let _told_by_the_first_error = unmount(target.as_str(), UnmountFlags::NOFOLLOW);
+                error.into()
+            })
+        };
+        mount().map_err(|error| VolumeError::Mount(target.clone(), error))
     }
 
     fn step(&self, step: VolumeStep) -> io::Result<()> {
@@ -272,6 +342,30 @@ impl Disk<'_> {
             VolumeStep::Sync => sync(&self.folder()),
         }
     }
+}
+
+/// Unmounts a volume and removes the folder that it was mounted on.
+fn unpublish(UnpublishOrder { volume, target }: &UnpublishOrder) -> Result<(), VolumeError> {
+    let failed = |error| VolumeError::Mount(target.clone(), error);
+    while let Some(there) = mounted_at(&mounts()?, target) {
+        if there.root != root(*volume) {
+            return Err(VolumeError::Occupied(target.clone()));
+        }
+        unmount(target.as_str(), UnmountFlags::NOFOLLOW).map_err(|error| failed(error.into()))?;
+    }
+    match fs::remove_dir(target.as_str()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn mounts() -> Result<String, VolumeError> {
+    fs::read_to_string("/proc/self/mountinfo").map_err(VolumeError::Look)
+}
+
+/// Folder of a volume that pods mount, as seen from the root of its file system.
+fn root(volume: VolumeId) -> String {
+    format!("{FOLDER}/{volume}/{INSIDE}")
 }
 
 /// Makes durable what was done before, limits among it: the log is written in order as far as the folder's own change.

@@ -58,6 +58,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("unlock", Kind::Pure),
     ("volumes", Kind::Pure),
     ("api", Kind::Wire),
+    ("csi", Kind::Wire),
     ("etcd", Kind::Wire),
     ("import", Kind::Privileged),
     ("probe", Kind::Privileged),

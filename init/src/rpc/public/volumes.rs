@@ -69,7 +69,9 @@ fn refused(error: &VolumeError) -> Status {
         VolumeError::NoRoom(_) => Status::resource_exhausted(format!("{text}; nothing was done")),
         VolumeError::NoSuchVolume(_) => Status::not_found(format!("{text}; nothing was done")),
         VolumeError::Ending => Status::unavailable(format!("{text}; nothing was done")),
-        VolumeError::Look(_) => Status::internal(format!("{text}; nothing was done")),
+        VolumeError::Look(_) | VolumeError::Occupied(_) | VolumeError::Mount(..) => {
+            Status::internal(format!("{text}; nothing was done"))
+        }
         VolumeError::Step(..) => Status::internal(format!("{text}; what is half done is finished at the next call")),
     }
 }
