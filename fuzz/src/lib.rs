@@ -214,6 +214,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "kube_node", run: programs::kube_node, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_pods", run: programs::kube_pods, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_nodes", run: programs::kube_nodes, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "kube_claims", run: programs::kube_claims, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "kube_volumes", run: programs::kube_volumes, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },

@@ -1,15 +1,20 @@
 //! Answers of upstream's programs to PID 1: of etcd, whose members are on other machines as well, and of the apiserver,
 //! which holds what anybody with write access to it has written.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
 use etcd::{Progress, RecordsReader, members};
-use model::{KubernetesRole, NodeName};
+use kubeapi::{ApiWrite, Collection, Objects, Reflector, Resource};
+use model::{KubernetesRole, MachineId, NodeName};
 use prost::Message;
-use services::drain::{Drain, DrainStep};
 use services::node_status::{ThisBoot, readiness};
-use services::upkeep::{self, NodeChange};
+use upkeep::drain::{Drain, DrainStep};
+use upkeep::volumes::{
+    CLAIMS, HeldClaims, PersistentVolume, UpkeepTime, VOLUMES, VolumeAnswer, VolumeClaim, VolumeEffect,
+};
+use upkeep::{NodeObject, VolumeKeeper, VolumeWorld, Worker, nodes};
 
 use crate::{ParseVerdict, outcome};
 
@@ -55,7 +60,8 @@ pub fn kube_node(bytes: &[u8]) -> ParseVerdict {
 
 /// Pods of a node that is drained.
 pub fn kube_pods(bytes: &[u8]) -> ParseVerdict {
-    let drain = Drain::begin(NodeName::chosen("one").expect("a name"), bytes, true, Duration::from_secs(9));
+    let node = NodeName::chosen("one").expect("a name");
+    let drain = Drain::begin(node, bytes, &HeldClaims::new(), true, Duration::from_secs(9));
     let looked = drain.and_then(|mut drain| drain.look(bytes, Duration::ZERO));
     if let Ok(DrainStep::Evict(evictions, left)) = &looked {
         assert!(evictions.len() <= left.len(), "a pod is evicted that is not there");
@@ -63,22 +69,51 @@ pub fn kube_pods(bytes: &[u8]) -> ParseVerdict {
     outcome(&looked)
 }
 
-/// All nodes, of a cluster with one worker. Of any other that may be a machine's nothing is left.
+/// All nodes, of a cluster with one worker: a list, or a list and a line of its watch. The worker's own node is never deleted.
 pub fn kube_nodes(bytes: &[u8]) -> ParseVerdict {
-    let worker = NodeName::chosen("one").expect("a name");
-    let workers = [(worker, [KubernetesRole::Worker].into())].into();
-    let changed = upkeep::changes(bytes, &workers);
-    if let Ok((changes, _)) = &changed {
-        let kept = |change: &NodeChange| matches!(change, NodeChange::Delete(path, _) if path == "/api/v1/nodes/one");
-        assert!(!changes.iter().any(kept), "the worker's node is deleted");
-        for change in changes {
-            let NodeChange::Merge(_, patch) = change else { continue };
-            let node = patch.replacen(r#"{"metadata":{"#, r#"{"metadata":{"name":"one","#, 1);
-            let list = format!(r#"{{"items":[{node}]}}"#);
-            assert_eq!(upkeep::changes(list.as_bytes(), &workers).ok(), Some((vec![], true)), "roles are shown twice");
-        }
+    let worker = Worker { machine: MachineId([1; 16]), roles: [KubernetesRole::Worker].into() };
+    let workers = [(NodeName::chosen("one").expect("a name"), worker)].into();
+    followed::<NodeObject>(nodes::NODES, bytes, |nodes| {
+        let kept = |change: &ApiWrite| matches!(change, ApiWrite::Delete { path, .. } if path == "/api/v1/nodes/one");
+        assert!(!nodes::changes(nodes, &workers).iter().any(kept), "the worker's node is deleted");
+    })
+}
+
+/// Claims of a cluster with one worker. Only that machine is called.
+pub fn kube_claims(bytes: &[u8]) -> ParseVerdict {
+    followed::<VolumeClaim>(CLAIMS, bytes, |claims| looked(claims, &BTreeMap::new()))
+}
+
+/// Volumes of a cluster with one worker. Only that machine is called.
+pub fn kube_volumes(bytes: &[u8]) -> ParseVerdict {
+    followed::<PersistentVolume>(VOLUMES, bytes, |volumes| looked(&BTreeMap::new(), volumes))
+}
+
+fn looked(claims: &Objects<VolumeClaim>, volumes: &Objects<PersistentVolume>) {
+    let machine = MachineId([1; 16]);
+    let worker = Worker { machine, roles: [KubernetesRole::Worker].into() };
+    let workers = [(NodeName::chosen("one").expect("a name"), worker)].into();
+    let (members, capacities) = ([machine].into(), BTreeMap::new());
+    let world = VolumeWorld { claims, volumes, capacities: &capacities, workers: &workers, members: &members };
+    let mut keeper = VolumeKeeper::default();
+    let now = UpkeepTime { uptime: Duration::ZERO, unix: Duration::ZERO };
+    for effect in keeper.due(world, now) {
+        let VolumeEffect::Call(call) = effect else { continue };
+        assert_eq!(call.machine, machine);
+        keeper.answered(&call, VolumeAnswer::Done, now);
     }
-    outcome(&changed)
+}
+
+/// Follows a collection by a list in the first line, and a line of its watch in each other.
+fn followed<T: Resource>(collection: Collection, bytes: &[u8], look: impl Fn(&Objects<T>)) -> ParseVerdict {
+    let mut reflector = Reflector::of(collection);
+    let mut lines = bytes.split(|byte| *byte == b'\n');
+    let listed = reflector.listed(200, lines.next().unwrap_or_default());
+    let watched: Result<Vec<_>, _> = lines.filter(|line| !line.is_empty()).map(|line| reflector.line(line)).collect();
+    if let Some(objects) = reflector.objects() {
+        look(objects);
+    }
+    outcome(&listed.and(watched))
 }
 
 /// The lease of this machine's node, which is Ready.

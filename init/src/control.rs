@@ -11,6 +11,8 @@ mod drain;
 mod node;
 mod pods;
 mod resolvers;
+mod upkeep;
+mod volume_calls;
 mod volumes;
 
 use std::fs;
@@ -19,6 +21,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use keys::identity::Identity;
 use probe::Probe;
 use probe::http::LocalServer;
 use services::{ServicePlan, ServiceProgram, ServiceRole, Task};
@@ -32,6 +35,8 @@ pub(crate) use self::clients::{Clients, SignedKeys};
 pub(crate) use self::conditions::report;
 pub(crate) use self::drain::{DrainFailure, DrainTerms, drain, set_cordon};
 pub(crate) use self::node::{Error as NodeError, session};
+use self::upkeep::Upkeep;
+use self::volume_calls::VolumeCalls;
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::network::uplink::Resolvers;
 use crate::records::{Records, RevocationError};
@@ -77,6 +82,8 @@ pub(crate) enum Error {
 pub(crate) struct Ground<'a> {
     pub(crate) board: &'a Board,
     pub(crate) plan: &'a Arc<ServicePlan>,
+    /// Identity of the machine.
+    pub(crate) identity: &'a Arc<Identity>,
     /// Keys and records of a coordinator, where its units run.
     pub(crate) coordinator: Option<(&'a Authorities, &'a Records)>,
     /// Certificates of a worker that a coordinator has signed since.
@@ -184,8 +191,11 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             Run::task(move || node::bootstrap(kubernetes.clone(), plan.clone()))
         }
         Task::Upkeep => {
-            let (kubernetes, records) = (coordinator().0.kubernetes.clone(), coordinator().1.clone());
-            Run::task(move || node::upkeep(kubernetes.clone(), plan.clone(), records.clone()))
+            let (authorities, records) = coordinator();
+            let (kubernetes, records) = (authorities.kubernetes.clone(), records.clone());
+            let calls = VolumeCalls::of(ground.identity.clone(), authorities);
+            let upkeep = Upkeep { kubernetes, plan, records, calls };
+            Run::task(move || upkeep.clone().keep())
         }
         Task::Observer => {
             let api = clients.kubernetes(&plan);

@@ -129,6 +129,17 @@ impl Own {
     }
 }
 
+/// Changes of the records, waited for.
+#[derive(Debug)]
+pub(crate) struct RecordsChanges(watch::Receiver<Seen>);
+
+impl RecordsChanges {
+    /// Waits for a change behind the last one that was waited for.
+    pub(crate) async fn next(&mut self) {
+        let _we_hold_the_sender = self.0.changed().await;
+    }
+}
+
 /// State of etcd as the watch showed it last, and since when the watch shows nothing more.
 #[derive(Debug, Default)]
 struct Seen {
@@ -274,6 +285,11 @@ impl Records {
         let mut seen = self.seen.subscribe();
         seen.mark_changed();
         Own { seen, machine: self.first.machine() }
+    }
+
+    /// Changes of the records from now on.
+    pub(crate) fn changes(&self) -> RecordsChanges {
+        RecordsChanges(self.seen.subscribe())
     }
 
     /// News of the others for a machine that knows them as of `known`.

@@ -38,7 +38,7 @@ pub(crate) const ALONE: &[Case] = &[case("pods that take all they can are held a
 /// Where pods find the Kubernetes API.
 const KUBERNETES: &str = "10.96.0.1:443";
 /// The namespace of pods that misbehave.
-const WILD: &str = "wild";
+pub(crate) const WILD: &str = "wild";
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case {
@@ -406,14 +406,14 @@ impl Cluster {
     }
 
     /// A copy with such a namespace.
-    fn wild(t: &Context) -> anyhow::Result<Self> {
+    pub(crate) fn wild(t: &Context) -> anyhow::Result<Self> {
         let cluster = Self::copy(t)?;
         cluster.apply(t, &wild_namespace(WILD))?;
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--namespace", WILD, POD])?;
         Ok(cluster)
     }
 
-    fn said_by(&self, pod: &str) -> Result<String, CommandRefusal> {
+    pub(crate) fn said_by(&self, pod: &str) -> Result<String, CommandRefusal> {
         self.kubectl(&["logs", pod, "--namespace", WILD])
     }
 
@@ -448,7 +448,7 @@ impl Cluster {
         self.said_by(pod).ok()?.lines().next().map(str::to_owned)
     }
 
-    fn has_phase(&self, pod: &str, phase: &str) -> Option<()> {
+    pub(crate) fn has_phase(&self, pod: &str, phase: &str) -> Option<()> {
         let pod = self.object_in(WILD, &format!("pod/{pod}")).ok()?;
         (pod["status"]["phase"] == phase).then_some(())
     }

@@ -26,6 +26,7 @@ mod storage;
 mod supervision;
 mod table;
 mod victim;
+mod volumes;
 mod workers;
 mod workshop;
 
@@ -72,4 +73,5 @@ pub const TABLES: &[CaseTable] = &[
     of!(workers::COPIES, Alone),
     of!(images, Alone),
     of!(pods, Prompt),
+    of!(volumes, Prompt),
 ];

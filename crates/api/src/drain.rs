@@ -12,7 +12,7 @@ const MOST_SECONDS: u32 = 3600;
 pub struct DrainRequest {
     /// Name of the machine, which is its node's.
     pub node: NodeName,
-    /// Whether pods end that nobody makes again.
+    /// Whether pods end that nobody makes again, or that cannot run elsewhere.
     pub force: bool,
     /// Whether the node takes new pods again instead.
     pub undo: bool,

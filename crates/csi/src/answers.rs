@@ -1,6 +1,5 @@
 //! Answers that are the same on every machine, and amounts as kubelet counts them.
 
-use crate::DRIVER;
 use crate::wire::csi::node_service_capability::{self, Rpc, rpc};
 use crate::wire::csi::plugin_capability::{self, VolumeExpansion, volume_expansion};
 use crate::wire::csi::volume_usage::Unit;
@@ -9,6 +8,7 @@ use crate::wire::csi::{
     PluginCapability, VolumeUsage,
 };
 use crate::wire::pluginregistration::PluginInfo;
+use volumes::DRIVER;
 
 /// Registration of the driver that listens at `endpoint`.
 #[must_use]

@@ -19,6 +19,3 @@ pub use orders::{decode_expand, decode_publish, decode_unpublish, refused};
 pub use wire::csi::identity_server::{Identity, IdentityServer};
 pub use wire::csi::node_server::{Node, NodeServer};
 pub use wire::pluginregistration::registration_server::{Registration, RegistrationServer};
-
-/// Name of the driver, by which volumes and classes name it.
-pub const DRIVER: &str = "local.cairn.internal";

@@ -1,22 +1,26 @@
 //! A small HTTP/1.1 client for the machine's own services: one request at a time, one bounded answer, over a connection
 //! that is kept. A TLS handshake costs both ends more than all else a look at a service does.
 
+mod lines;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Method, Request};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+pub use self::lines::AnswerLines;
 use crate::PAUSE;
 
 /// The largest answer that is read: a list of the pods of a machine.
@@ -58,6 +62,7 @@ pub struct Session {
     kept: Option<Connection>,
 }
 
+/// Connection to a server.
 #[derive(Debug)]
 struct Connection {
     requests: SendRequest<Full<Bytes>>,
@@ -92,6 +97,12 @@ pub enum Error {
     /// No byte came for too long.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silence,
+    /// A line of an answer is too long.
+    #[error("a line of the answer does not end")]
+    Line,
+    /// Silence lasts longer than the answer may be quiet.
+    #[error("nothing came for {} s", .0.as_secs())]
+    Quiet(Duration),
 }
 
 impl Session {
@@ -123,6 +134,22 @@ impl Session {
         self.send(Method::GET, (path, accept), Bytes::new()).await
     }
 
+    /// GET `path` in the form that `accept` names, as lines that come until the server ends them or is silent for `silence`. Any
+    /// other request is made over another connection.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn lines(
+        &mut self,
+        path: &str,
+        accept: &'static str,
+        silence: Duration,
+    ) -> Result<(u16, AnswerLines), Error> {
+        let begun = self.begin(Method::GET, (path, accept), Bytes::new());
+        let (connection, answer) = timeout(PATIENCE, begun).await.map_err(|_elapsed| Error::Silence)??;
+        Ok((answer.status().as_u16(), AnswerLines::of(answer.into_body(), connection, silence)))
+    }
+
     /// DELETE what is at `path`, with JSON options.
     ///
     /// # Errors
@@ -148,15 +175,25 @@ impl Session {
     }
 
     async fn send(&mut self, method: Method, what: (&str, &str), body: Bytes) -> Result<HttpAnswer, Error> {
-        tokio::time::timeout(PATIENCE, self.exchange(method, what, body)).await.map_err(|_elapsed| Error::Silence)?
+        timeout(PATIENCE, self.exchange(method, what, body)).await.map_err(|_elapsed| Error::Silence)?
     }
 
-    async fn exchange(
+    async fn exchange(&mut self, method: Method, what: (&str, &str), body: Bytes) -> Result<HttpAnswer, Error> {
+        let (connection, answer) = self.begin(method, what, body).await?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await.map_err(Error::Body)?.to_bytes();
+        // The client's certificate may be over, which a server may see at each request; a new connection shows the one of then.
+        self.kept = (status != UNAUTHORIZED).then_some(connection);
+        Ok(HttpAnswer { status, body })
+    }
+
+    /// Sends a request; the connection is the answer's until that has been read.
+    async fn begin(
         &mut self,
         method: Method,
         (path, accept): (&str, &str),
         body: Bytes,
-    ) -> Result<HttpAnswer, Error> {
+    ) -> Result<(Connection, Response<Incoming>), Error> {
         let mut connection = match self.kept.take() {
             Some(kept) if !kept.requests.is_closed() => kept,
             Some(_) | None => self.endpoint.connect().await?,
@@ -171,11 +208,7 @@ impl Session {
             .body(Full::new(body))?;
         connection.requests.ready().await?;
         let answer = connection.requests.send_request(request).await?;
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await.map_err(Error::Body)?.to_bytes();
-        // The client's certificate may be over, which a server may see at each request; a new connection shows the one of then.
-        self.kept = (status != UNAUTHORIZED).then_some(connection);
-        Ok(HttpAnswer { status, body })
+        Ok((connection, answer))
     }
 }
 
@@ -276,6 +309,56 @@ mod tests {
     async fn a_server_that_accepts_and_says_nothing_is_given_up() {
         let (_listener, mut session) = server().await;
         assert!(matches!(session.get("/").await, Err(Error::Silence)));
+    }
+
+    /// Lines come as the server cuts them, until it ends the answer; other requests go on beside. Proves: W1
+    #[tokio::test]
+    async fn lines_are_read_as_they_come_beside_other_requests() {
+        let (listener, mut session) = server().await;
+        let serving = async {
+            let (mut first, _) = listener.accept().await.expect("a connection");
+            answer(&mut first, "HTTP/1.1 200 ok\r\nconnection: close\r\n\r\n{\"a\"").await;
+            let (mut second, _) = listener.accept().await.expect("another connection");
+            answer(&mut second, "HTTP/1.1 204 nothing\r\n\r\n").await;
+            first.write_all(b":1}\n{}\n\n{cut").await.expect("the client reads");
+        };
+        let asking = async {
+            let silence = Duration::from_secs(9);
+            let (status, mut lines) = session.lines("/", "*/*", silence).await.expect("it begins");
+            let beside = session.get("/").await.expect("an answer").status;
+            let mut read = Vec::new();
+            while let Ok(Some(line)) = lines.next().await {
+                read.push(String::from_utf8(line.to_vec()).expect("text"));
+            }
+            (status, beside, read)
+        };
+        let (status, beside, read) = tokio::join!(serving, asking).1;
+        assert_eq!((status, beside, read), (200, 204, ["{\"a\":1}", "{}", ""].map(str::to_owned).to_vec()));
+    }
+
+    #[tokio::test]
+    async fn an_endless_or_silent_line_is_given_up() {
+        let (listener, mut session) = server().await;
+        let (_keeps, kept) = tokio::sync::oneshot::channel::<()>();
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            answer(&mut stream, "HTTP/1.1 200 ok\r\nconnection: close\r\n\r\n").await;
+            let _cut = stream.write_all(&vec![b'x'; 3 << 20]).await;
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            answer(&mut stream, "HTTP/1.1 200 ok\r\nconnection: close\r\n\r\nnothing").await;
+            kept.await
+        };
+        let asking = async {
+            let mut next = async |silence| {
+                let (_, mut lines) = session.lines("/", "*/*", silence).await.expect("it begins");
+                lines.next().await.expect_err("it is given up")
+            };
+            let long = next(Duration::from_secs(9)).await;
+            (long, next(Duration::from_millis(20)).await)
+        };
+        let (long, quiet) = tokio::select! { _ = serving => panic!("it waits"), asked = asking => asked };
+        assert!(matches!(long, Error::Line), "{long:?}");
+        assert!(matches!(quiet, Error::Quiet(_)), "{quiet:?}");
     }
 
     #[tokio::test]

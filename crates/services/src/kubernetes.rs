@@ -10,15 +10,13 @@ pub mod balancer;
 pub mod bootstrap;
 pub(crate) mod control_plane;
 pub mod dns;
-pub mod drain;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubelet;
-mod node_roles;
 pub mod node_status;
 pub(crate) mod proxy;
 pub mod reserve;
 pub(crate) mod secrets;
-pub mod upkeep;
+pub mod storage;
 
 /// Need of a client for the machine's own apiserver, if it runs one: where it does not, another machine's serves already.
 fn own_apiserver(plan: &ServicePlan) -> Option<Need> {

@@ -509,7 +509,7 @@ fn the_first_objects_end_with_a_mark_that_allows_nothing() {
 ///
 /// Proves: W7
 #[test]
-fn pid_1_may_change_nodes_and_a_resolver_may_follow_services() {
+fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
     let objects = bootstrap::sets().into_iter().flat_map(|set| set.objects);
     let rules = objects.filter(|object| object.path.ends_with("/clusterroles")).flat_map(|role| {
         let read: serde_json::Value = serde_json::from_str(&role.body).unwrap();
@@ -519,9 +519,18 @@ fn pid_1_may_change_nodes_and_a_resolver_may_follow_services() {
         (who, serde_json::json!({ "apiGroups": [group], "resources": resources, "verbs": verbs }))
     };
     let expected = [
-        may("cairn:coordinators", "", &["nodes"], &["list", "patch", "delete"]),
+        may("cairn:coordinators", "", &["nodes"], &["list", "watch", "patch", "delete"]),
         may("cairn:coordinators", "", &["pods"], &["list"]),
-        may("cairn:coordinators", "", &["pods/eviction"], &["create"]),
+        may("cairn:coordinators", "", &["pods/eviction", "events"], &["create"]),
+        may("cairn:coordinators", "", &["persistentvolumes"], &["list", "watch", "create", "patch", "delete"]),
+        may("cairn:coordinators", "", &["persistentvolumeclaims"], &["list", "watch", "patch"]),
+        may("cairn:coordinators", "", &["persistentvolumeclaims/status"], &["patch"]),
+        may(
+            "cairn:coordinators",
+            "storage.k8s.io",
+            &["csistoragecapacities"],
+            &["list", "watch", "create", "patch", "delete"],
+        ),
         may("cairn:resolvers", "", &["services", "namespaces"], &["list", "watch"]),
         may("cairn:resolvers", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
     ];

@@ -28,3 +28,6 @@ pub use inventory::{DeleteRefusal, FoundVolume, Inventory, NoRoom, NoSuchVolume}
 pub use mounts::{MountedFolder, is_mounted, mounted_at};
 pub use name::{BadVolumeId, EntryName, VolumeId};
 pub use step::VolumeStep;
+
+/// Name of the driver, by which volumes and classes name it.
+pub const DRIVER: &str = "local.cairn.internal";

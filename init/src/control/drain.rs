@@ -1,13 +1,14 @@
-//! Performs a drain of `services::drain`: asks an apiserver for the pods of a node and for their evictions, until none is left or
+//! Performs a drain of crate `upkeep`: asks an apiserver for the pods of a node and for their evictions, until none is left or
 //! time is over. Whoever stops it leaves the node without new pods.
 
 use std::time::Duration;
 
+use kubeapi::{FollowError, ListRequest, Reflector};
 use model::NodeName;
 use probe::http::{self, Session};
-use services::drain::{Drain, DrainError, DrainStep, PodLeft, cordon, pods_path};
-
 use tokio::sync::mpsc;
+use upkeep::drain::{Drain, DrainError, DrainStep, PodLeft, cordon, pods_path};
+use upkeep::volumes::{self, HeldClaims, PersistentVolume, VOLUMES};
 
 use crate::runtime::clock;
 
@@ -26,6 +27,9 @@ pub(crate) enum DrainFailure {
     /// The pods cannot be told, or some would be lost.
     #[error(transparent)]
     Drain(#[from] DrainError),
+    /// The volumes cannot be listed.
+    #[error(transparent)]
+    Volumes(#[from] FollowError),
     /// The apiserver has no such node.
     #[error("Kubernetes has no node `{0}`")]
     NoNode(NodeName),
@@ -47,7 +51,7 @@ fn each(left: &[PodLeft]) -> String {
 /// Terms of a drain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DrainTerms {
-    /// Whether pods end that nobody makes again.
+    /// Whether pods end that nobody makes again, or that wait for this machine then.
     pub(crate) force: bool,
     /// How long it may take.
     pub(crate) within: Duration,
@@ -97,8 +101,8 @@ impl Patience {
 }
 
 async fn begin(api: &mut Session, node: &NodeName, terms: DrainTerms) -> Result<Drain, DrainFailure> {
-    let list = pods(api, node).await?;
-    let drain = Drain::begin(node.clone(), &list, terms.force, clock::uptime() + terms.within)?;
+    let (list, held) = (pods(api, node).await?, held_claims(api).await?);
+    let drain = Drain::begin(node.clone(), &list, &held, terms.force, clock::uptime() + terms.within)?;
     set_cordon(api, node, true).await?;
     Ok(drain)
 }
@@ -134,6 +138,20 @@ pub(crate) async fn set_cordon(api: &mut Session, node: &NodeName, cordoned: boo
         200 => Ok(()),
         404 => Err(DrainFailure::NoNode(node.clone())),
         status => Err(DrainFailure::Refused("change the node", status)),
+    }
+}
+
+/// Claims whose volumes are on machines' own disks.
+async fn held_claims(api: &mut Session) -> Result<HeldClaims, DrainFailure> {
+    let mut reflector = Reflector::<PersistentVolume>::of(VOLUMES);
+    loop {
+        match (reflector.objects(), reflector.request()) {
+            (Some(volumes), _) => return Ok(volumes::held_claims(volumes)),
+            (None, ListRequest::List(path) | ListRequest::Watch(path)) => {
+                let answer = api.fetch(&path, reflector.accepts()).await?;
+                reflector.listed(answer.status, &answer.body)?;
+            }
+        }
     }
 }
 

@@ -1,21 +1,17 @@
-//! Nodes as Kubernetes sees them: the first objects of a new cluster, the objects of all nodes, and whether this one is Ready.
+//! This node as Kubernetes sees it: the first objects of a new cluster, sessions with an apiserver, and whether the node is Ready.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
-use cluster::state::State;
 use model::NodeName;
 use pki::{Authority, CertificateProfile, ClientIdentity, UnixTime};
 use probe::http::{self, LocalServer, Session};
 use services::ServicePlan;
 use services::bootstrap::Object;
 use services::node_status::{self, NodeReadiness, ThisBoot};
-use services::upkeep::{self, BadNodes, NodeChange, Workers};
 
-use super::certificates;
-use crate::records::{GrantError, Records, Unread};
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
 use crate::shown::board::Board;
@@ -35,21 +31,6 @@ pub(crate) enum Error {
     /// The apiserver does not say whether the first objects have been created.
     #[error("look whether the cluster has had its first objects: the Kubernetes API answers {0}")]
     Mark(u16),
-    /// The apiserver does not list nodes.
-    #[error("list the nodes: the Kubernetes API answers {0}")]
-    List(u16),
-    /// The apiserver does not change a node.
-    #[error("change `{path}`: the Kubernetes API answers {status}")]
-    Node { path: String, status: u16 },
-    /// The apiserver's answer is no list of nodes.
-    #[error(transparent)]
-    BadNodes(#[from] BadNodes),
-    /// The records cannot be read.
-    #[error(transparent)]
-    Unread(#[from] Unread),
-    /// The records are not those of a quorum.
-    #[error(transparent)]
-    Unconfirmed(#[from] GrantError),
     /// The apiserver answered the creation of an object with this HTTP status.
     #[error("create `{name}`: the Kubernetes API answers {status}")]
     Refused { name: &'static str, status: u16 },
@@ -95,44 +76,6 @@ async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps node objects as the cluster's records have them; a task for good. Two control planes at it do no harm.
-pub(super) async fn upkeep(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>, records: Records) -> Result<(), Error> {
-    let session = || session(&kubernetes, &CertificateProfile::KubeCoordinator, plan.kubernetes_api());
-    let (mut api, mut made) = (session()?, clock::unix());
-    loop {
-        if certificates::are_due(made, clock::unix()) {
-            (api, made) = (session()?, clock::unix());
-        }
-        let listed = api.fetch(upkeep::NODES, upkeep::METADATA).await?;
-        if listed.status != 200 {
-            return Err(Error::List(listed.status));
-        }
-        // Behind the list: whoever registered a node that it shows was a worker before.
-        records.catch_up().await?;
-        let workers = records.read(|view, _| workers(view.state()))?;
-        let (changes, is_whole) = upkeep::changes(&listed.body, &workers)?;
-        let rests = is_whole && changes.is_empty();
-        for change in changes {
-            let (path, status) = match change {
-                NodeChange::Merge(path, patch) => (path.clone(), api.merge(&path, patch.into()).await?.status),
-                NodeChange::Delete(path, options) => (path.clone(), api.delete(&path, options.into()).await?.status),
-            };
-            // One that is gone, or another by now, is looked at again.
-            if !matches!(status, 200 | 404 | 409) {
-                return Err(Error::Node { path, status });
-            }
-        }
-        tokio::time::sleep(if rests { LATER } else { NEW_NODES }).await;
-    }
-}
-
-fn workers(state: &State) -> Workers {
-    let workers = state.machines().filter_map(|(id, _)| state.worker(id));
-    workers.map(|machine| (machine.name.clone(), machine.kubernetes.clone())).collect()
-}
-
-/// Between two looks at nodes, while a worker has none.
-const NEW_NODES: Duration = Duration::from_secs(1);
 /// While the node is not Ready, a look costs little and the sooner it is seen the better.
 const SOON: Duration = Duration::from_millis(250);
 /// Later, as often as kubelet renews its lease.

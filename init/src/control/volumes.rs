@@ -176,7 +176,7 @@ impl csi::Identity for Identity {
         _: Request<wire::GetPluginInfoRequest>,
     ) -> Result<Response<wire::GetPluginInfoResponse>, Status> {
         let vendor_version = env!("CARGO_PKG_VERSION").to_owned();
-        Ok(Response::new(wire::GetPluginInfoResponse { name: csi::DRIVER.to_owned(), vendor_version }))
+        Ok(Response::new(wire::GetPluginInfoResponse { name: volumes::DRIVER.to_owned(), vendor_version }))
     }
 
     async fn get_plugin_capabilities(

@@ -47,7 +47,7 @@ const ANSWERS: Duration = Duration::from_secs(30);
 
 /// Why one coordinator gives no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum QuestionError {
+pub(crate) enum QuestionError {
     /// No connection: the endpoint does not listen, or no route leads there.
     #[error("connect to {0}")]
     Connect(Endpoint, #[source] io::Error),
@@ -70,7 +70,7 @@ pub(super) enum QuestionError {
 
 /// Why nobody can be asked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ReadyError {
+pub(crate) enum ReadyError {
     #[error(transparent)]
     Key(#[from] pki::KeyError),
     #[error(transparent)]
@@ -250,13 +250,26 @@ impl Session<'_> {
         most_bytes: usize,
         call: impl AsyncFnOnce(&mut PublicClient<Channel>) -> Result<Response<T>, Status>,
     ) -> Result<T, QuestionError> {
+        let endpoint = self.endpoint;
+        self.ask(most_bytes, call).await?.map_err(|status| refusal(endpoint, &status))
+    }
+
+    /// Makes one call over this session; its answer, of at most `most_bytes`, or the status that was answered instead.
+    ///
+    /// # Errors
+    /// [`QuestionError::Silent`] when there is no answer.
+    pub(super) async fn ask<T>(
+        self,
+        most_bytes: usize,
+        call: impl AsyncFnOnce(&mut PublicClient<Channel>) -> Result<Response<T>, Status>,
+    ) -> Result<Result<T, Status>, QuestionError> {
         let Self { endpoint, stream } = self;
         let answered = timeout(ANSWERS, async {
             let mut client = PublicClient::new(channel(stream).await?).max_decoding_message_size(most_bytes);
             call(&mut client).await
         });
         let answered = answered.await.map_err(|_elapsed| QuestionError::Silent(endpoint.clone()))?;
-        answered.map(Response::into_inner).map_err(|status| refusal(endpoint, &status))
+        Ok(answered.map(Response::into_inner))
     }
 }
 

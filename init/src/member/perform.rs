@@ -367,7 +367,8 @@ impl Performer {
             bin: PROGRAMS,
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
-        let ground = Ground { board, plan: &plan, coordinator, signed, apiservers, resolvers: &resolvers, volumes };
+        let (plan, identity, resolvers) = (&plan, &member.identity, &resolvers);
+        let ground = Ground { board, plan, identity, coordinator, signed, apiservers, resolvers, volumes };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);

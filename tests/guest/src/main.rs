@@ -10,6 +10,7 @@ mod nft;
 mod places;
 mod secrets;
 mod tpm;
+mod volume;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("reaches") => misbehave::reaches(),
         Some("clings") => misbehave::clings(),
         Some("asks") => dns::asks(),
+        Some("fills") => volume::fills(),
         Some("trace") => misbehave::trace(),
         Some("idle") => misbehave::idle(),
         Some("latency") => misbehave::latency(),

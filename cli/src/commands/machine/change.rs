@@ -653,7 +653,7 @@ mod tests {
         *two.coordinator.refuses.lock().unwrap() = true;
         let lost = told(drain_of(false, false, 300)).await;
         assert!(
-            lost.contains("web/c") && lost.contains("the machine is as it was\n  next: to end them for good"),
+            lost.contains("web/c") && lost.contains("the machine is as it was\n  next: to end them nevertheless"),
             "{lost}"
         );
         assert!(told(drain_of(false, true, 300)).await.starts_with("machine `m2` is drained"));

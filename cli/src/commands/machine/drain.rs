@@ -20,9 +20,9 @@ Examples:
 
 Each pod is asked to end as its disruption budget lets it, and whoever manages
 it makes it again on another machine. Pods of a DaemonSet stay. A pod that
-nobody makes again is named before anything is done, and ends by --force. What
-is left when time is over is named, with the reason; the machine takes no new
-pods then, until --undo.")]
+nobody makes again, or whose volume is on this machine, is named before
+anything is done, and ends by --force. What is left when time is over is named,
+with the reason; the machine takes no new pods then, until --undo.")]
 pub(crate) struct Drain {
     /// The machine's name or id, as `cairnctl machine list` shows it
     #[arg(value_name = "MACHINE")]
@@ -30,7 +30,7 @@ pub(crate) struct Drain {
     /// Have the machine take pods again
     #[arg(long)]
     pub(super) undo: bool,
-    /// End pods as well that nobody makes again
+    /// End pods as well that nobody makes again, or that cannot run elsewhere
     #[arg(long, conflicts_with = "undo")]
     pub(super) force: bool,
     /// How long it may take
@@ -85,7 +85,7 @@ async fn drain(session: &mut Session, request: DrainRequest) -> Result<(), Failu
             .leaving(format!("`{name}` takes no new pods; those that were moved run elsewhere"))
             .going_on(format!("go on: cairnctl machine drain {name}; or have it take pods again: --undo"))
     } else if may_be_forced {
-        failure.going_on(format!("to end them for good: cairnctl machine drain {name} --force"))
+        failure.going_on(format!("to end them nevertheless: cairnctl machine drain {name} --force"))
     } else {
         failure
     })

@@ -8,6 +8,7 @@
 use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
 use serde_json::json;
 
+use super::storage;
 use crate::plan::PREFIXES;
 
 /// An object to create by POST.
@@ -52,7 +53,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation.
 #[must_use]
-pub fn sets() -> [ObjectSet; 3] {
+pub fn sets() -> [ObjectSet; 4] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -64,7 +65,9 @@ pub fn sets() -> [ObjectSet; 3] {
         ObjectSet::new(
             "cairn:bootstrapped-2",
             vec![
-                role_of_coordinators("PID 1 has node objects follow the cluster's records, and drains nodes"),
+                role_of_coordinators(
+                    "PID 1 has nodes and volumes follow the cluster's records and claims, and drains nodes",
+                ),
                 binding(COORDINATORS, COORDINATORS, "PID 1 keeps node objects"),
             ],
         ),
@@ -79,6 +82,23 @@ pub fn sets() -> [ObjectSet; 3] {
                 dns_service("a name for the address by which each machine's own resolver answers"),
             ],
         ),
+        ObjectSet::new(
+            "cairn:bootstrapped-4",
+            vec![
+                Object {
+                    path: storage::DRIVERS,
+                    name: volumes::DRIVER,
+                    body: storage::driver().to_string(),
+                    because: "kubelets have PID 1 mount volumes, and the scheduler asks for room",
+                },
+                Object {
+                    path: storage::CLASSES,
+                    name: storage::CLASS,
+                    body: storage::class().to_string(),
+                    because: "a claim that names no class gets a volume on its pod's machine",
+                },
+            ],
+        ),
     ]
 }
 
@@ -88,9 +108,17 @@ fn role_of_coordinators(because: &'static str) -> Object {
         "kind": "ClusterRole",
         "metadata": { "name": COORDINATORS },
         "rules": [
-            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "delete"] },
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch", "patch", "delete"] },
             { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },
-            { "apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"] },
+            { "apiGroups": [""], "resources": ["pods/eviction", "events"], "verbs": ["create"] },
+            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["list", "watch", "create", "patch", "delete"] },
+            { "apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["list", "watch", "patch"] },
+            { "apiGroups": [""], "resources": ["persistentvolumeclaims/status"], "verbs": ["patch"] },
+            {
+                "apiGroups": ["storage.k8s.io"],
+                "resources": ["csistoragecapacities"],
+                "verbs": ["list", "watch", "create", "patch", "delete"],
+            },
         ],
     });
     Object { path: ROLES, name: COORDINATORS, body: body.to_string(), because }

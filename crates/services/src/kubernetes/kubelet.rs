@@ -7,7 +7,7 @@ use serde_json::json;
 use supervise::Need;
 
 use crate::credential::{Credential, authority_path};
-use crate::kubernetes::{kubeconfig, reserve};
+use crate::kubernetes::{kubeconfig, node_status, reserve};
 use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
 use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
 use crate::{CONTAINERD_SOCKET, POD_CGROUP, names};
@@ -30,6 +30,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
             "--cert-dir=/run/cairn/kube/kubelet".to_owned(),
             format!("--hostname-override={node}"),
             format!("--node-ip={}", plan.vpn()),
+            format!("--node-labels={}={}", node_status::MACHINE_LABEL, plan.machine),
         ],
         // It runs `mount` and `umount`.
         environment: vec![("PATH", plan.bin.to_owned())],

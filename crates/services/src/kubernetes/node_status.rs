@@ -8,6 +8,9 @@ use serde::Deserialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+/// Label with a machine's id that its kubelet registers its node with: other nodes are somebody else's.
+pub const MACHINE_LABEL: &str = "cairn.internal/machine";
+
 /// The path of a node on the apiserver.
 #[must_use]
 pub fn node_path(node: &NodeName) -> String {

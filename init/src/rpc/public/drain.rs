@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use api::{DrainRequest, wire};
 use model::Chain;
-use services::drain::{DrainError, PodLeft};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tonic::Status;
+use upkeep::drain::{DrainError, PodLeft};
 
 use super::context::Context;
 use super::streams::{self, Answers};
@@ -51,13 +51,14 @@ fn refusal(error: &DrainFailure) -> Status {
     let text = Chain(error).to_string();
     match error {
         DrainFailure::NoNode(_) => Status::not_found(format!("{text}; nothing was done")),
-        DrainFailure::Drain(DrainError::Unmanaged(_)) => {
+        DrainFailure::Drain(DrainError::Unmanaged(_) | DrainError::Tied(_)) => {
             Status::failed_precondition(format!("{text}; nothing was done"))
         }
         DrainFailure::Late(..) => Status::failed_precondition(text),
         DrainFailure::Left => Status::cancelled(text),
-        DrainFailure::Http(_) | DrainFailure::Refused(..) | DrainFailure::Drain(DrainError::List(_)) => {
-            Status::unavailable(text)
-        }
+        DrainFailure::Http(_)
+        | DrainFailure::Refused(..)
+        | DrainFailure::Volumes(_)
+        | DrainFailure::Drain(DrainError::List(_)) => Status::unavailable(text),
     }
 }

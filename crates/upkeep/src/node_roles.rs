@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use kubeapi::ObjectMeta;
 use model::KubernetesRole;
 use serde_json::{Value, json};
 
@@ -21,9 +22,9 @@ const fn label(role: KubernetesRole) -> &'static str {
 }
 
 /// Patch to be merged into the object `node` (RFC 7396), so that it shows `roles`; nothing where it was done before.
-pub(super) fn patch(node: &Value, roles: &BTreeSet<KubernetesRole>) -> Option<String> {
+pub(super) fn patch(node: &ObjectMeta, roles: &BTreeSet<KubernetesRole>) -> Option<String> {
     let words = roles.iter().map(KubernetesRole::to_string).collect::<Vec<_>>().join(",");
-    if node["metadata"]["annotations"][ANNOTATION] == *words {
+    if node.annotations.get(ANNOTATION) == Some(&words) {
         return None;
     }
     // A role that the machine no longer has loses its label: null takes away.
@@ -45,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_new_node_gets_the_labels_that_kubectl_shows() {
-        let read: Value = serde_json::from_str(&patch(&json!({}), &both()).expect("not done yet")).unwrap();
+        let read: Value = serde_json::from_str(&patch(&ObjectMeta::default(), &both()).expect("not done yet")).unwrap();
         let expected = json!({ "metadata": {
             "annotations": { "cairn.internal/roles": "control-plane,worker" },
             "labels": { "node-role.kubernetes.io/control-plane": "", "node-role.kubernetes.io/worker": "" },
@@ -55,8 +56,8 @@ mod tests {
 
     #[test]
     fn a_label_taken_away_stays_away_until_the_roles_change() {
-        let node =
-            json!({ "metadata": { "annotations": { "cairn.internal/roles": "control-plane,worker" }, "labels": {} } });
+        let annotations = [("cairn.internal/roles".to_owned(), "control-plane,worker".to_owned())].into();
+        let node = ObjectMeta { annotations, ..ObjectMeta::default() };
         assert_eq!(patch(&node, &both()), None);
         let other = patch(&node, &BTreeSet::from([KubernetesRole::Worker])).expect("the roles have changed");
         let labels = &serde_json::from_str::<Value>(&other).unwrap()["metadata"]["labels"];

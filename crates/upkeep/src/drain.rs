@@ -2,7 +2,7 @@
 //! (`pkg/registry/core/pod/storage/eviction.go`). Pure: lists and answers in, what is asked next out.
 //!
 //! ```text
-//!   list ──► pods that nobody makes again? ──► refused, unless forced
+//!   list ──► pods that nobody makes again, or whose volume stays here? ──► refused, unless forced
 //!              └──► cordon ──► evict each ──► list ──► none left: drained
 //!                               ▲    └ 429: a budget, asked again 5 s later
 //!                               └────────────────────┘ late: those that are left, each with its reason
@@ -15,8 +15,9 @@ use std::time::Duration;
 use model::NodeName;
 use serde::Deserialize;
 use serde_json::json;
+use services::node_status::node_path;
 
-use super::node_status::node_path;
+use crate::volumes::HeldClaims;
 
 /// Pause between two evictions of one pod; kubectl drain's.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -77,6 +78,9 @@ pub enum DrainError {
     /// Pods that end for good.
     #[error("nobody makes these pods again: {}", .0.join(", "))]
     Unmanaged(Vec<String>),
+    /// Pods that wait until the machine is back.
+    #[error("the volumes of these pods are on the machine, without which they cannot run: {}", .0.join(", "))]
+    Tied(Vec<String>),
 }
 
 #[derive(Deserialize)]
@@ -88,7 +92,27 @@ struct PodList {
 struct Pod {
     metadata: Metadata,
     #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
     status: PodStatus,
+}
+
+#[derive(Deserialize, Default)]
+struct PodSpec {
+    #[serde(default)]
+    volumes: Vec<PodVolume>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodVolume {
+    persistent_volume_claim: Option<ClaimSource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimSource {
+    claim_name: String,
 }
 
 #[derive(Deserialize)]
@@ -151,14 +175,25 @@ pub fn cordon(node: &NodeName, cordoned: bool) -> (String, String) {
 }
 
 impl Drain {
-    /// Begins with the pods of this list, which may take until `ends`.
+    /// Begins with the pods of this list, which may take until `ends`; `held` are claims whose volumes are on machines' own disks.
     ///
     /// # Errors
-    /// [`DrainError::Unmanaged`], unless `force`: the node is to be left as it is.
-    pub fn begin(node: NodeName, list: &[u8], force: bool, ends: Duration) -> Result<Self, DrainError> {
-        let unmanaged: Vec<_> = moving(list)?.iter().filter(|pod| !pod.comes_back()).map(Pod::called).collect();
+    /// [`DrainError::Unmanaged`] or [`DrainError::Tied`], unless `force`: the node is to be left as it is.
+    pub fn begin(
+        node: NodeName,
+        list: &[u8],
+        held: &HeldClaims,
+        force: bool,
+        ends: Duration,
+    ) -> Result<Self, DrainError> {
+        let pods = moving(list)?;
+        let called = |which: &dyn Fn(&&Pod) -> bool| pods.iter().filter(which).map(Pod::called).collect::<Vec<_>>();
+        let (unmanaged, tied) = (called(&|pod| !pod.comes_back()), called(&|pod| pod.is_tied(held)));
         if !force && !unmanaged.is_empty() {
             return Err(DrainError::Unmanaged(unmanaged));
+        }
+        if !force && !tied.is_empty() {
+            return Err(DrainError::Tied(tied));
         }
         Ok(Self { node, ends, asked: BTreeMap::new() })
     }
@@ -239,7 +274,20 @@ impl Pod {
 
     /// Whether somebody makes it again, or nothing of it is lost.
     fn comes_back(&self) -> bool {
-        self.controller().is_some() || matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+        self.controller().is_some() || self.is_over()
+    }
+
+    /// Whether it runs, and cannot elsewhere.
+    fn is_tied(&self, held: &HeldClaims) -> bool {
+        let claims = self.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        let mut held = claims
+            .map(|claim| (self.metadata.namespace.clone(), claim.claim_name.clone()))
+            .filter(|claim| held.contains(claim));
+        held.next().is_some() && !self.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
     fn eviction(&self) -> Eviction {
@@ -277,7 +325,8 @@ mod tests {
     }
 
     fn begin(pods: &[Value], force: bool) -> Result<Drain, DrainError> {
-        Drain::begin(NodeName::chosen("m2").expect("a name"), &list(pods), force, seconds(300))
+        let held = [("web".to_owned(), "data".to_owned())].into();
+        Drain::begin(NodeName::chosen("m2").expect("a name"), &list(pods), &held, force, seconds(300))
     }
 
     fn evicted(drain: &mut Drain, pods: &[Value], now: u64) -> (Vec<String>, Vec<String>) {
@@ -301,6 +350,22 @@ mod tests {
         assert_eq!(evicted(&mut drain, &pods, 0).0, ["web/a", "web/b", "web/job"], "what a DaemonSet has stays");
         let rests = drain.look(&list(&[pod("c", Some("DaemonSet"))]), seconds(1)).expect("a list");
         assert_eq!(rests, DrainStep::Drained);
+    }
+
+    /// Proves: W2
+    #[test]
+    fn pods_whose_volumes_stay_behind_end_only_by_force() {
+        let with = |claim: &str, phase: &str| {
+            let mut pod = pod(claim, Some("StatefulSet"));
+            pod["spec"] =
+                json!({ "volumes": [{ "emptyDir": {} }, { "persistentVolumeClaim": { "claimName": claim } }] });
+            pod["status"]["phase"] = json!(phase);
+            pod
+        };
+        let refused = begin(&[with("data", "Running"), with("shared", "Running")], false).expect_err("it would wait");
+        assert!(matches!(&refused, DrainError::Tied(pods) if *pods == ["web/data"]), "{refused:?}");
+        assert!(begin(&[with("data", "Running")], true).is_ok());
+        assert!(begin(&[with("data", "Succeeded"), with("shared", "Running")], false).is_ok());
     }
 
     /// Proves: W1

@@ -1,0 +1,41 @@
+//! Metadata of objects of the Kubernetes API (`ObjectMeta` of `meta/v1`).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// Metadata of an object, as far as it is used here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectMeta {
+    /// Name, unique among objects of the kind in the namespace.
+    pub name: String,
+    /// Namespace; empty for objects of the cluster.
+    #[serde(default)]
+    pub namespace: String,
+    /// Identifier of this very object: another one of the same name has another.
+    #[serde(default)]
+    pub uid: String,
+    /// Version of the object, to be compared for equality alone.
+    #[serde(default)]
+    pub resource_version: String,
+    /// Labels, by which objects are selected.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    /// Parties that the object's deletion waits for.
+    #[serde(default)]
+    pub finalizers: Vec<String>,
+    /// Time since which the object is being deleted; absent while it is not.
+    pub deletion_timestamp: Option<String>,
+}
+
+impl ObjectMeta {
+    /// Whether the object is being deleted, and waits for its finalizers.
+    #[must_use]
+    pub const fn is_deleted(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}

@@ -1,0 +1,24 @@
+//! State that Kubernetes should hold of the cluster's machines, and the way there: node objects as the records have them, volumes
+//! as claims want them, nodes without pods before they go.
+//!
+//! ```text
+//!   records ──► Workers ─────────┐
+//!   watches ──► nodes ───────────┼─► nodes::changes ────► writes
+//!          └──► claims, volumes ─┼─► VolumeKeeper::due ─► calls to machines ─► answers ─► writes
+//!   clock   ─────────────────────┘
+//! ```
+//! Pure: objects, records and `now` in; writes and calls out. Each look compares what is with what should be, so a step that was cut
+//! off, or done twice by two control planes, is the next look's difference.
+//!
+//! # Invariants
+//! - A machine's volume is deleted for its claim's end alone, and never while its claim is there: `crates/upkeep/src/volumes/tests.rs`
+//! - Whatever fails in between, a claim that can be met is met by one volume, and a claim that ends leaves none:
+//!   `crates/upkeep/src/volumes/tests.rs`
+
+pub mod drain;
+mod node_roles;
+pub mod nodes;
+pub mod volumes;
+
+pub use nodes::{NodeObject, Worker, Workers};
+pub use volumes::{VolumeKeeper, VolumeWorld};
