@@ -34,6 +34,8 @@ const PARTS: &[(&str, &str)] = &[
 const FOREIGN: &[(&str, &str)] = &[
     ("get_state", "GetState is a method of the public API"),
     ("get_random", "TPM2_GetRandom is a command of the TPM"),
+    ("get_info", "GetInfo is a method of kubelet's registration of plugins"),
+    ("get_plugin_", "GetPluginInfo and GetPluginCapabilities are methods of CSI"),
 ];
 /// Words that one file may not name, for what it promises to come before.
 const APART: &[(&str, &[&str], &str)] = &[(
