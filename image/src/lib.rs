@@ -31,6 +31,7 @@ mod manifest;
 pub mod names;
 pub mod oci;
 mod root;
+mod roots;
 
 pub use build::{BuildError, build};
 pub use disk::{DiskError, instantiate};

@@ -114,6 +114,7 @@ fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
         | RootContent::Text(_)
         | RootContent::OsRelease
         | RootContent::Profile
+        | RootContent::RootCertificates
         | RootContent::Image { .. } => None,
     })
 }

@@ -14,6 +14,7 @@ use crate::files::{self, FileError};
 use crate::inputs::{ImageInputs, InputError, RootProgram};
 use crate::manifest::{ImageProfile, ManifestEntry};
 use crate::oci::Image;
+use crate::roots;
 
 /// Why there is no root.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,8 @@ pub enum RootContent {
     OsRelease,
     /// The word of the profile.
     Profile,
+    /// Root certificates of the public web.
+    RootCertificates,
     /// An OCI archive that runs this program.
     Image {
         /// The program in it.
@@ -136,6 +139,13 @@ pub const TABLE: &[RootRow] = &[
     row("/etc/os-release", RootContent::OsRelease, "kubelet reports it, the boot menu shows it"),
     row("/etc/passwd", RootContent::Text(PASSWD), "runc looks users up"),
     row("/etc/resolv.conf", RootContent::Link("/run/resolv.conf"), "from DHCP or the static config"),
+    row("/etc/ssl", RootContent::Directory, "for certificates"),
+    row("/etc/ssl/certs", RootContent::Directory, "for certificates"),
+    row(
+        "/etc/ssl/certs/ca-certificates.crt",
+        RootContent::RootCertificates,
+        "containerd knows public registries by them; the first place where Go looks (crypto/x509 root_linux.go)",
+    ),
     row("/images", RootContent::Directory, "imported when containerd starts"),
     row(
         "/images/pause.tar",
@@ -252,6 +262,7 @@ fn put(inputs: &ImageInputs, row: &RootRow, stage: &Path) -> Result<ManifestEntr
         RootContent::Text(content) => text(content),
         RootContent::OsRelease => text(&os_release(&inputs.version)),
         RootContent::Profile => text(&format!("{}\n", inputs.init.profile().word())),
+        RootContent::RootCertificates => text(&roots::bundle()),
         RootContent::Image { program, reference } => {
             let bytes = inputs.program(program)?;
             let image = Image { reference, program: program.file_name(), bytes: &bytes, version: &inputs.version };
@@ -323,7 +334,8 @@ mod tests {
                 | RootContent::Link(_)
                 | RootContent::Text(_)
                 | RootContent::OsRelease
-                | RootContent::Profile => false,
+                | RootContent::Profile
+                | RootContent::RootCertificates => false,
             });
             assert_eq!(rows.count(), 1, "{program:?}");
         }

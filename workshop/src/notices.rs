@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{DependencyKind, Metadata, PackageId};
+use cargo_metadata::{DependencyKind, Metadata, Package, PackageId};
 use xtask::process::answer;
 
 /// Raised when the texts change for the same parts; goes into the keys of the cache.
@@ -60,25 +60,38 @@ pub(crate) fn of_debian(packages: &[&str]) -> Result<String> {
 /// licence file is named with the licence that its manifest declares.
 ///
 /// # Errors
-/// A member is not in the metadata, a crate declares no licence at all.
+/// A member or a crate of [`DATA`] is not in the metadata, a crate declares no licence at all.
 pub(crate) fn of_rust(metadata: &Metadata, members: &[&str]) -> Result<String> {
     let mut parts = BTreeMap::new();
+    for data in DATA {
+        let package = metadata.packages.iter().find(|package| package.name == *data);
+        let (name, files) = of_package(package.with_context(|| format!("find the crate `{data}`"))?)?;
+        parts.insert(name, files);
+    }
     for member in members {
         let package = metadata.workspace_packages().into_iter().find(|package| package.name == *member);
         let package = package.with_context(|| format!("find the member `{member}`"))?;
         for id in linked(metadata, &package.id)?.iter().filter(|id| !metadata.workspace_members.contains(id)) {
-            let package = &metadata[id];
-            let folder = package.manifest_path.parent().context("a manifest has a folder")?;
-            let mut files = licence_files(folder.as_std_path())?;
-            let name = format!("{} {}", package.name, package.version);
-            if files.is_empty() {
-                let licence = package.license.as_ref().with_context(|| format!("{name} declares no licence"))?;
-                files.insert(PathBuf::from("Cargo.toml"), format!("licensed under {licence}"));
-            }
+            let (name, files) = of_package(&metadata[id])?;
             parts.insert(name, files);
         }
     }
     render(&parts)
+}
+
+/// Crates whose data is in the image, though nothing there is linked with them.
+const DATA: &[&str] = &["webpki-root-certs"];
+
+/// Name of a crate with its version, and its licence files.
+fn of_package(package: &Package) -> Result<(String, BTreeMap<PathBuf, String>)> {
+    let folder = package.manifest_path.parent().context("a manifest has a folder")?;
+    let mut files = licence_files(folder.as_std_path())?;
+    let name = format!("{} {}", package.name, package.version);
+    if files.is_empty() {
+        let licence = package.license.as_ref().with_context(|| format!("{name} declares no licence"))?;
+        files.insert(PathBuf::from("Cargo.toml"), format!("licensed under {licence}"));
+    }
+    Ok((name, files))
 }
 
 /// Packages that end up in a member's executable: ordinary dependencies of ordinary dependencies.

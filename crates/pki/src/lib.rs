@@ -14,6 +14,7 @@
 //!   `crates/pki/tests/handshakes.rs`
 //! - A certificate of one authority is worth nothing to the other two: `crates/pki/tests/profiles.rs`
 
+mod anchor;
 mod authority;
 pub mod client_auth;
 pub mod danger;
@@ -25,6 +26,7 @@ pub mod server_auth;
 mod tls;
 mod verify;
 
+pub use anchor::{BadAuthority, judge_authority};
 pub use authority::{Authority, CertifiedKey, IssueError, LoadError};
 pub use key::{KeyDer, KeyError, PrivateKey, PublicKey, SpkiPin};
 pub use pem::{certificate_pem, private_key_pem, public_key_pem};
