@@ -7,7 +7,8 @@ use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, ticket,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry,
+    ticket,
 };
 use crate::complete;
 use crate::context::{Context, machine_name};
@@ -117,6 +118,9 @@ pub(crate) enum Command {
     /// Container images of machines; the files of a build
     #[command(subcommand)]
     Image(image::Command),
+    /// Registries that workers pull images from: set, list, remove
+    #[command(subcommand)]
+    Registry(registry::Command),
     /// Completion of commands, options and names by the Tab key
     Completion(completion::Arguments),
     /// The process of a cluster's virtual network, which other commands start

@@ -14,6 +14,7 @@ pub(crate) mod network;
 mod out_file;
 pub(crate) mod owner;
 pub(crate) mod recover;
+pub(crate) mod registry;
 mod secret_input;
 pub(crate) mod ticket;
 

@@ -90,6 +90,11 @@ pub(crate) fn owners() -> Vec<CompletionCandidate> {
     asked(owners_of).into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// The registries that something was said of in the cluster that the command line means.
+pub(crate) fn registries() -> Vec<CompletionCandidate> {
+    asked(registries_of).into_iter().map(CompletionCandidate::new).collect()
+}
+
 /// The container images of the machine that the command line means.
 pub(crate) fn images() -> Vec<CompletionCandidate> {
     asked(images_of).into_iter().map(CompletionCandidate::new).collect()
@@ -116,6 +121,10 @@ async fn services_of(mut session: Session) -> Option<Vec<String>> {
 
 async fn owners_of(mut session: Session) -> Option<Vec<String>> {
     Some(session.owners().await.ok()?.rows.into_iter().map(|row| row.owner.key.to_string()).collect())
+}
+
+async fn registries_of(mut session: Session) -> Option<Vec<String>> {
+    Some(session.registries().await.ok()?.rows.into_iter().map(|row| row.host.to_string()).collect())
 }
 
 async fn images_of(mut session: Session) -> Option<Vec<String>> {

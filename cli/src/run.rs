@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, ticket,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry,
+    ticket,
 };
 use crate::failure::{Code, Failure, StartError};
 
@@ -27,6 +28,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Machine(command) => wait(machine::run(&command, &global.context()?, out)).map(done),
         Command::Ticket(command) => wait(ticket::run(&command, &global.context()?, out)).map(done),
         Command::Owner(command) => wait(owner::run(&command, &global.context()?, out)).map(done),
+        Command::Registry(command) => wait(registry::run(&command, &global.context()?, out)).map(done),
         Command::Goldenticket(issue) => {
             wait(ticket::run(&ticket::Command::Issue(issue), &global.context()?, out)).map(done)
         }

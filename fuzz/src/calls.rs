@@ -4,13 +4,14 @@
 
 use api::wire;
 use api::{
-    Claim, Condition, FieldError, HandedOver, KeyRequest, ListPage, ListedMachine, ListedOwner, ListedTicket,
-    MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence, PublicState, Recovery, ReleasedKey,
-    Service, TunnelPart,
+    Claim, Condition, FieldError, HandedOver, KeyRequest, ListPage, ListedMachine, ListedOwner, ListedRegistry,
+    ListedTicket, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence, PublicState, Recovery,
+    ReleasedKey, Service, TunnelPart,
 };
-use cluster::record::OwnerRecord;
+use cluster::Knowledge;
+use cluster::record::{OwnerRecord, RegistryRecord};
 use cluster::request::Offer;
-use model::{MachineId, OwnerPubKey, TicketId};
+use model::{MachineId, OwnerPubKey, RegistryHost, TicketId};
 use prost::Message;
 
 use crate::{ParseVerdict, outcome};
@@ -124,6 +125,26 @@ pub fn owner_removed(bytes: &[u8]) -> ParseVerdict {
 /// The list of owners.
 pub fn owner_list(bytes: &[u8]) -> ParseVerdict {
     message::<wire::ListOwnersResponse, ListPage<ListedOwner>>(bytes)
+}
+
+/// A registry of which something is to be said.
+pub fn registry_set(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::SetRegistryRequest, RegistryRecord>(bytes)
+}
+
+/// The registry of which nothing is to be said any more.
+pub fn registry_removed(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::RemoveRegistryRequest, RegistryHost>(bytes)
+}
+
+/// The list of registries.
+pub fn registry_list(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::ListRegistriesResponse, ListPage<ListedRegistry>>(bytes)
+}
+
+/// Knowledge with which a machine begins to listen.
+pub fn peers_asked(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::PeersRequest, Knowledge>(bytes)
 }
 
 /// All that a machine says of itself to its owner.

@@ -192,6 +192,27 @@ pub const TARGETS: &[FuzzTarget] = &[
         run: calls::owner_list,
         because: "a machine may run another version, or be hostile",
     },
+    FuzzTarget { name: "registry_set", run: calls::registry_set, because: "an owner's tool may be of another version" },
+    FuzzTarget {
+        name: "registry_removed",
+        run: calls::registry_removed,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget {
+        name: "registry_list",
+        run: calls::registry_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget {
+        name: "registries_part",
+        run: registries_part,
+        because: "a coordinator may run another version, or be hostile",
+    },
+    FuzzTarget {
+        name: "peers_asked",
+        run: calls::peers_asked,
+        because: "a machine may run another version, or be hostile",
+    },
     FuzzTarget { name: "status", run: calls::status, because: "a machine may run another version, or be hostile" },
     FuzzTarget {
         name: "conditions",
@@ -535,6 +556,11 @@ pub fn etcd_key(bytes: &[u8]) -> ParseVerdict {
     outcome(&read)
 }
 
+/// Part of orders that names all registries.
+pub fn registries_part(bytes: &[u8]) -> ParseVerdict {
+    outcome(&cluster::part::decode_registries(bytes))
+}
+
 /// A value of etcd, under every kind of key.
 pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
     let read = [
@@ -543,6 +569,7 @@ pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
         outcome(&cluster::record::Cluster::decode(bytes)),
         outcome(&cluster::record::MachineRecord::decode(bytes)),
         outcome(&cluster::record::TicketRecord::decode(bytes)),
+        outcome(&cluster::record::RegistryRecord::decode(bytes)),
         outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
         outcome(&cluster::record::AuditLine::decode(bytes)),
     ];

@@ -10,6 +10,7 @@ mod conditions;
 mod drain;
 mod node;
 mod pods;
+mod registries;
 mod resolvers;
 mod upkeep;
 mod volume_calls;
@@ -21,6 +22,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use cluster::orders::OrderBook;
+use cluster::record::BadRecord;
 use keys::identity::Identity;
 use probe::Probe;
 use probe::http::LocalServer;
@@ -73,6 +76,9 @@ pub(crate) enum Error {
     /// Certificates of a worker that are for other keys.
     #[error("the coordinator has signed other keys than it was asked for")]
     Signed,
+    /// Orders make no sense.
+    #[error("read what is ordered of registries")]
+    Registries(#[from] BadRecord),
     /// A TLS client could not be configured.
     #[error("configure a client")]
     Tls(#[from] pki::TlsError),
@@ -94,6 +100,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) resolvers: &'a watch::Receiver<Resolvers>,
     /// Volumes on the machine's disk.
     pub(crate) volumes: &'a Volumes,
+    /// Orders that the machine goes by.
+    pub(crate) orders: &'a watch::Receiver<OrderBook>,
 }
 
 /// Name of the task that looks at how old certificates are.
@@ -213,6 +221,10 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
                 let served = volumes::serve(machine, volumes.clone());
                 async move { served.await.map(|never| match never {}) }
             })
+        }
+        Task::Registries => {
+            let orders = ground.orders.clone();
+            Run::task(move || registries::follow(orders.clone()))
         }
         Task::Pods => Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
     }

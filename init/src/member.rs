@@ -16,6 +16,7 @@ use ::member::{
     Announcement, Effect, EffectKind, EffectOutcome, Event, Life, LifeFacts, OwnRecords, OwnerReason, Part, RoleFacts,
     VpnPlace,
 };
+use cluster::Knowledge;
 use keys::directory::{Coordinator, Directory};
 use model::Chain;
 use tokio::sync::watch;
@@ -232,6 +233,7 @@ fn perform(
         Effect::Attend { coordinator, known } => {
             underway.end(|kind| kind == EffectKind::Announce);
             tracing::info!(machine = %coordinator.0, address = %coordinator.1, "listens to a coordinator");
+            let known = Knowledge { peers: known, parts: performer.orders().known() };
             *attended = Some(dialler.attend(coordinator, known));
         }
         Effect::Leave => {
@@ -253,6 +255,7 @@ fn perform(
             performer.member().renewing.directories().tell(Giver::Coordinator(by), signed);
         }
         Effect::Mesh(news) => performer.told().take(news),
+        Effect::Order(order) => performer.orders().take(order),
         Effect::Keep(file) => begin(Box::pin(it.keep(file))),
         Effect::NoteJoin => begin(Box::pin(Performer::note_join())),
         Effect::TakeKeys(place) => begin(Box::pin(it.take_keys(dials, place))),
@@ -366,7 +369,7 @@ impl Own {
         loop {
             let word = async {
                 match &mut self.records {
-                    Some(records) => records.next(self.performer.told()).await,
+                    Some(records) => records.next(self.performer.told(), self.performer.orders()).await,
                     None => pending().await,
                 }
             };

@@ -19,6 +19,7 @@ mod keep;
 pub(crate) mod link;
 mod members;
 mod news;
+mod orders;
 mod own;
 mod read;
 mod recovery;
@@ -36,9 +37,9 @@ use cluster::decision::Next;
 use cluster::key::Key;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
-use cluster::state::{HandOverError, StateVersion};
+use cluster::state::HandOverError;
 use cluster::txn::Grant;
-use cluster::{Denial, View};
+use cluster::{Denial, Knowledge, View};
 use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::recovery::RecoveryPubKey;
@@ -61,6 +62,7 @@ use link::{Link, NoAnswer};
 pub(crate) use members::MembersError;
 use members::MembersLook;
 pub(crate) use news::{NewsFor, NoNews};
+pub(crate) use orders::Orders;
 pub(crate) use own::VoteError;
 pub(crate) use read::Unreadable;
 pub(crate) use recovery::{
@@ -114,8 +116,8 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Next state of the records; `told` hears of the peers that they name.
-    pub(crate) async fn next(&mut self, told: &Told) -> member::OwnRecords {
+    /// Next state of the records; `told` hears of the peers that they name, `orders` of what they order.
+    pub(crate) async fn next(&mut self, told: &Told, orders: &Orders) -> member::OwnRecords {
         let _we_hold_the_sender = self.seen.changed().await;
         let seen = self.seen.borrow_and_update();
         let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) else { return member::OwnRecords::Lost };
@@ -124,6 +126,7 @@ impl Own {
             return member::OwnRecords::Kept { desired: None, peers: None }; // peers that are kept say that there were records
         }
         told.take(state.news(told.version()));
+        orders.take_own(view, &self.machine);
         let desired = state.desired(&self.machine).ok().map(Box::new);
         member::OwnRecords::Kept { desired, peers: told.version() }
     }
@@ -292,8 +295,8 @@ impl Records {
         RecordsChanges(self.seen.subscribe())
     }
 
-    /// News of the others for a machine that knows them as of `known`.
-    pub(crate) fn news(&self, machine: MachineId, known: Option<StateVersion>) -> NewsFor {
+    /// News of the others for a machine that knows so much, and its orders.
+    pub(crate) fn news(&self, machine: MachineId, known: Knowledge) -> NewsFor {
         NewsFor::begin(self.seen.subscribe(), machine, known)
     }
 
@@ -438,14 +441,16 @@ mod tests {
     async fn a_coordinator_tells_itself_who_its_owners_are() {
         let own = fixture::machine(9, Standing::Member);
         let (records, told) = (fixture::records(&fixture::facts(), &[own], None), Told::default());
-        let mut word = records.own();
-        let mut owners =
-            async || match timeout(Duration::from_secs(2), word.next(&told)).await.expect("within two seconds") {
-                member::OwnRecords::Kept { desired, .. } => {
-                    Ok(desired.map(|desired| desired.owners.iter().map(|owner| owner.key.0[0]).collect::<Vec<_>>()))
-                }
-                member::OwnRecords::Lost => Err("lost"),
-            };
+        let (mut word, orders) = (records.own(), Orders::default());
+        let mut owners = async || match timeout(Duration::from_secs(2), word.next(&told, &orders))
+            .await
+            .expect("within two seconds")
+        {
+            member::OwnRecords::Kept { desired, .. } => {
+                Ok(desired.map(|desired| desired.owners.iter().map(|owner| owner.key.0[0]).collect::<Vec<_>>()))
+            }
+            member::OwnRecords::Lost => Err("lost"),
+        };
         let change = |seen: &mut Seen, owners: &[u8], revision| {
             let value = fixture::owned_by(owners).encode();
             let put = Change::Put(KeyValue { key: Key::Cluster.bytes(), value, mod_revision: revision });

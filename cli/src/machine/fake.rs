@@ -2,7 +2,7 @@
 //!
 //! It stands for the server side of `proto/`; it decides nothing that a test did not tell it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use api::{
     public_client, public_server,
 };
 use cluster::Denial;
-use cluster::record::OwnerRecord;
+use cluster::record::{OwnerRecord, RegistryRecord};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::activation::{BlankMachine, Connection, Tries, Verdict};
@@ -21,8 +21,8 @@ use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
 use keys::identity::{self, SigningKey};
 use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, OwnerPubKey, Protection, RootHash,
-    Secret,
+    BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, OwnerPubKey, Protection, RegistryHost,
+    RootHash, Secret,
 };
 use pki::client_auth::{NamedIdentity, Owners, nameless_certificate, server_config};
 use pki::{
@@ -90,6 +90,8 @@ pub(crate) struct Fake {
     pub(crate) listed: Arc<Mutex<Vec<ListedMachine>>>,
     /// Owners that it lists as the cluster's.
     pub(crate) owners: Owned,
+    /// Registries that it was told of.
+    pub(crate) registries: Registries,
     /// The configs that it took while it was blank.
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it refuses them all.
@@ -111,6 +113,7 @@ type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
 
 /// Owners of a fake's cluster.
 type Owned = Arc<Mutex<Vec<ListedOwner>>>;
+type Registries = Arc<Mutex<BTreeMap<RegistryHost, RegistryRecord>>>;
 
 /// Where the machines are to which it carries bytes.
 type Behind = Arc<Mutex<HashMap<MachineId, Address>>>;
@@ -131,6 +134,7 @@ struct Api {
     role: ClusterRole,
     listed: Arc<Mutex<Vec<ListedMachine>>>,
     owners: Owned,
+    registries: Registries,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
 }
@@ -180,8 +184,8 @@ impl Fake {
         let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
         let waits = Waits::default();
-        let owned = Owned::default();
-        let possessed = Arc::clone(&owned);
+        let (owned, registries) = (Owned::default(), Registries::default());
+        let (possessed, pulled) = (Arc::clone(&owned), Arc::clone(&registries));
         let (leads, elects, awaits) = (Arc::clone(&behind), Arc::clone(&unknown), Arc::clone(&waits));
         let takes = Arc::<Mutex<Option<u32>>>::default();
         let prepares = Arc::clone(&takes);
@@ -193,7 +197,7 @@ impl Fake {
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
-                let owners = Arc::clone(&possessed);
+                let (owners, registries) = (Arc::clone(&possessed), Arc::clone(&pulled));
                 let (unknown, takes, waits) = (Arc::clone(&elects), Arc::clone(&prepares), Arc::clone(&awaits));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
@@ -221,6 +225,7 @@ impl Fake {
                         role,
                         listed,
                         owners,
+                        registries,
                         calls,
                         behind,
                     };
@@ -236,6 +241,7 @@ impl Fake {
             machine,
             listed,
             owners: owned,
+            registries,
             configs,
             refuses,
             takes,
@@ -680,6 +686,35 @@ impl public_server::Public for Api {
         }
         owners.retain(|row| row.owner.key != key);
         Ok(Response::new(RemoveOwnerResponse {}))
+    }
+
+    async fn set_registry(
+        &self,
+        request: Request<SetRegistryRequest>,
+    ) -> Result<Response<SetRegistryResponse>, Status> {
+        self.owners_call("SetRegistry")?;
+        let registry = RegistryRecord::try_from(request.into_inner())?;
+        self.registries.lock().unwrap().insert(registry.host(), registry);
+        Ok(Response::new(SetRegistryResponse {}))
+    }
+
+    async fn list_registries(
+        &self,
+        _: Request<ListRegistriesRequest>,
+    ) -> Result<Response<ListRegistriesResponse>, Status> {
+        self.owners_call("ListRegistries")?;
+        let rows = self.registries.lock().unwrap().values().map(api::ListedRegistry::of).collect();
+        Ok(Response::new(ListPage { old_since: None, rows }.into()))
+    }
+
+    async fn remove_registry(
+        &self,
+        request: Request<RemoveRegistryRequest>,
+    ) -> Result<Response<RemoveRegistryResponse>, Status> {
+        self.owners_call("RemoveRegistry")?;
+        let host = RegistryHost::try_from(request.into_inner())?;
+        self.registries.lock().unwrap().remove(&host);
+        Ok(Response::new(RemoveRegistryResponse {}))
     }
 
     async fn redeem(&self, _: Request<RedeemRequest>) -> Result<Response<RedeemResponse>, Status> {

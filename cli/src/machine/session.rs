@@ -9,18 +9,18 @@ use api::wire::{
     AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
     DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
     IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
-    ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
-    RemoveImageRequest, RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest,
-    TimelineRequest, WaitConditionRequest,
+    ListRegistriesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
+    RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RestartServiceRequest,
+    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
-    ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState,
-    Recovery, RecoveryPlan, Service, Target, limits,
+    ListedRegistry, ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf,
+    PublicState, Recovery, RecoveryPlan, Service, Target, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
-use model::{MachineId, NodeName, OwnerPubKey, TicketId};
+use model::{MachineId, NodeName, OwnerPubKey, RegistryHost, TicketId};
 use pki::{IssueError, KeyError, TlsError, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
@@ -283,6 +283,24 @@ impl Session {
     pub(crate) async fn owners(&mut self) -> Result<ListPage<ListedOwner>, CallError> {
         let answer = soon("ListOwners", self.client.list_owners(ListOwnersRequest {})).await?;
         answer.try_into().map_err(CallError::answer("ListOwners"))
+    }
+
+    /// Says where images of a registry are pulled from.
+    pub(crate) async fn set_registry(&mut self, registry: record::RegistryRecord) -> Result<(), CallError> {
+        let request: SetRegistryRequest = registry.into();
+        decided(async || soon("SetRegistry", self.client.set_registry(request.clone())).await.map(drop)).await
+    }
+
+    /// All registries that something was said of.
+    pub(crate) async fn registries(&mut self) -> Result<ListPage<ListedRegistry>, CallError> {
+        let answer = soon("ListRegistries", self.client.list_registries(ListRegistriesRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("ListRegistries"))
+    }
+
+    /// Says nothing of a registry any more.
+    pub(crate) async fn remove_registry(&mut self, host: RegistryHost) -> Result<(), CallError> {
+        let request: RemoveRegistryRequest = host.into();
+        decided(async || soon("RemoveRegistry", self.client.remove_registry(request.clone())).await.map(drop)).await
     }
 
     /// Has the machine take an image; what it lacks of that it asks for.

@@ -33,8 +33,10 @@ pub mod limits;
 mod log;
 mod not_yet;
 mod open;
+mod orders;
 mod owners;
 mod records;
+mod registries;
 mod service;
 mod status;
 mod time;
@@ -62,6 +64,7 @@ pub use records::{
     EtcdMember, ListPage, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan,
     RoleDirection,
 };
+pub use registries::ListedRegistry;
 pub use service::{Service, ServiceExit, ServiceState};
 pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;

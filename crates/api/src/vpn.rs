@@ -109,17 +109,7 @@ impl From<wire::StateVersion> for StateVersion {
     }
 }
 
-impl From<Option<StateVersion>> for wire::PeersRequest {
-    fn from(known: Option<StateVersion>) -> Self {
-        Self { known: known.map(Into::into) }
-    }
-}
-
-impl From<wire::PeersRequest> for Option<StateVersion> {
-    fn from(request: wire::PeersRequest) -> Self {
-        request.known.map(Into::into)
-    }
-}
+const _: () = assert!(cluster::part::MOST_PART_BYTES + 64 <= MOST_NEWS_BYTES);
 
 /// Reads a word of a coordinator from its bytes.
 ///
@@ -202,6 +192,7 @@ impl From<Word> for wire::PeersResponse {
         use wire::peers_response::News as Wire;
         let news = match answer {
             Word::Directory(signed) => Wire::Directory(signed),
+            Word::Order(order) => Wire::Order(order.into()),
             Word::Desired(desired) => Wire::Desired(desired.encode()),
             Word::News(News::Nothing) => Wire::Unchanged(wire::PeersUnchanged {}),
             Word::News(News::Behind) => Wire::Behind(wire::PeersBehind {}),
@@ -231,6 +222,7 @@ impl TryFrom<wire::PeersResponse> for Word {
         use wire::peers_response::News as Wire;
         let news = match present("news", answer.news)? {
             Wire::Directory(signed) => return Ok(Self::Directory(signed)),
+            Wire::Order(order) => return Ok(Self::Order(order.try_into()?)),
             Wire::Desired(bytes) => {
                 let desired = Desired::decode(&bytes).map_err(|_| FieldError::new("desired", Problem::Unusable))?;
                 return Ok(Self::Desired(desired.into()));
@@ -416,9 +408,6 @@ mod tests {
         for answer in news.into_iter().chain([Word::Directory(vec![1, 2]), Word::Desired(desired())]) {
             let bytes = wire::PeersResponse::from(answer.clone()).encode_to_vec();
             assert_eq!(decode_word(&bytes), Ok(answer));
-        }
-        for known in [None, Some(NEW)] {
-            assert_eq!(Option::<StateVersion>::from(wire::PeersRequest::from(known)), known);
         }
     }
 

@@ -7,6 +7,7 @@ mod cold_start;
 mod machines;
 mod owners;
 mod redeem;
+mod registries;
 mod roles;
 mod tickets;
 
@@ -64,6 +65,8 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denia
         Asks::RotateKey(id) => machines::rotate_key(ground, by, id),
         Asks::AddOwner(owner) => owners::add(ground, by, owner),
         Asks::RemoveOwner(key) => owners::remove(ground, by, key),
+        Asks::SetRegistry(registry) => registries::set(ground, by, registry),
+        Asks::RemoveRegistry(host) => registries::remove(ground, by, *host),
     }
 }
 

@@ -4,7 +4,7 @@ use keys::endpoint::BadEndpoint;
 use model::{Level, MachineId, NodeName};
 
 use crate::members::MOST_COORDINATORS;
-use crate::record::{MOST_OWNERS, Release};
+use crate::record::{MOST_OWNERS, MOST_REGISTRIES, Release};
 
 /// Reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -186,6 +186,12 @@ pub enum Denial {
     /// Enough.
     #[error("a cluster has at most {MOST_OWNERS} owners")]
     OwnersExhausted,
+    /// Enough.
+    #[error("the cluster says something of {MOST_REGISTRIES} registries already; remove one first")]
+    RegistriesExhausted,
+    /// Too much for one word to a worker.
+    #[error("the certificates of all registries together are too large; give fewer of them")]
+    RegistriesTooLarge,
     /// Without this owner nobody could ask for anything.
     #[error("it is the last owner, and without one nobody could ask the cluster for anything; add another owner first")]
     LastOwner,

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, NodeName,
-    OwnerPubKey, POD_PREFIX, RootHash, Secret, TicketPubKey, Uuid, VPN_PREFIX, VpnPubKey,
+    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, MirrorUrl, NodeName,
+    OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, TicketPubKey, Uuid, VPN_PREFIX, VpnPubKey,
 };
 
 use crate::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, Release, Revocation, Standing,
-    TicketRecord, Times, UnixSeconds,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release,
+    Revocation, Standing, TicketRecord, Times, UnixSeconds,
 };
 use crate::redeem::RedeemBody;
 
@@ -112,4 +112,10 @@ pub(crate) fn body(ticket: u8, n: u8) -> RedeemBody {
         endpoints: vec![],
         node_name: None,
     }
+}
+
+pub(crate) fn registry(n: u8, mirrors: u8) -> RegistryRecord {
+    let host = RegistryHost::read(&format!("r{n}.example.org")).expect("a host");
+    let mirror = |n| MirrorUrl::read(&format!("https://m{n}.example.org")).expect("a URL");
+    RegistryRecord::new(host, (0..mirrors).map(mirror).collect(), vec![vec![n; 9]]).expect("a registry")
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use model::{DiskUuid, Ipv4Prefix, MachineId, TicketId, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, MachineId, RegistryHost, TicketId, VpnPubKey};
 
 /// Where Cairn's keys begin. Kubernetes' lie elsewhere, and its user may read nothing here.
 pub const PREFIX: &str = "/cairn/v1/";
@@ -13,8 +13,8 @@ pub const PREFIX: &str = "/cairn/v1/";
 /// Where the lines of the audit begin.
 pub const AUDIT: &str = "/cairn/v1/audit/";
 
-/// Longer than any key: `vpn-key/` and 64 digits behind the prefix.
-const MOST_BYTES: usize = 96;
+/// Longer than any key: `registry/` and 128 bytes of a host behind the prefix.
+const MOST_BYTES: usize = 160;
 
 /// A key of Cairn in etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ pub enum Key {
     Pods(Ipv4Prefix),
     /// A ticket's record; stays when it is used up, expired or revoked.
     Ticket(TicketId),
+    /// Registry of container images.
+    Registry(RegistryHost),
     /// The cold-start key's epoch.
     ColdStart,
     /// A line of the audit.
@@ -110,6 +112,7 @@ impl Key {
             "address" => name.parse().ok().map(Self::Address),
             "pods" => name.parse().ok().map(Self::Pods),
             "ticket" => name.parse().ok().map(Self::Ticket),
+            "registry" => RegistryHost::read(name).ok().map(Self::Registry),
             "audit" => AuditId::read(name).map(Self::Audit),
             _ => None, // no row
         }
@@ -125,6 +128,7 @@ impl Key {
             Self::Address(_) => "address",
             Self::Pods(_) => "pods",
             Self::Ticket(_) => "ticket",
+            Self::Registry(_) => "registry",
             Self::ColdStart => "cold-start",
             Self::Audit(_) => "audit",
         }
@@ -181,6 +185,7 @@ impl fmt::Display for Key {
             Self::Address(address) => write!(f, "{PREFIX}{kind}/{address}"),
             Self::Pods(prefix) => write!(f, "{PREFIX}{kind}/{prefix}"),
             Self::Ticket(id) => write!(f, "{PREFIX}{kind}/{id}"),
+            Self::Registry(host) => write!(f, "{PREFIX}{kind}/{host}"),
             Self::Audit(id) => write!(f, "{PREFIX}{kind}/{id}"),
         }
     }
@@ -206,6 +211,8 @@ mod tests {
                 Key::Pods(Ipv4Prefix::around(address.into(), bits).expect("at most 32 bits"))
             }),
             any::<[u8; 16]>().prop_map(|id| Key::Ticket(TicketId(id))),
+            "[a-z0-9]{1,60}\\.[a-z]{1,60}(:[1-9][0-9]{1,3})?"
+                .prop_map(|host| Key::Registry(RegistryHost::read(&host).expect("a host"))),
             audit().prop_map(Key::Audit),
         ]
     }
@@ -278,6 +285,9 @@ mod tests {
             "/cairn/v1/address/10.118.0.01",
             "/cairn/v1/pods/10.244.3.1/24",
             "/cairn/v1/pods/10.244.3.0/+24",
+            "/cairn/v1/registry/",
+            "/cairn/v1/registry/Ghcr.io",
+            "/cairn/v1/registry/ghcr.io/a",
             "/cairn/v1/audit/changed/1",
             "/cairn/v1/audit/changed/+000000000000001",
             "/cairn/v1/audit/changed/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/0000000000000001",

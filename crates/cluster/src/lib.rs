@@ -15,6 +15,7 @@
 //! * [`epochs`]: what a coordinator does for the cold-start key.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
+//! * [`orders`], [`part`]: what one machine is to go by besides, in parts; the parts.
 //! * [`desired`](mod@desired): what one machine is to be.
 //! * [`word`]: what a coordinator says to one machine.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
@@ -38,6 +39,8 @@ pub mod directory;
 pub mod epochs;
 pub mod key;
 pub mod members;
+pub mod orders;
+pub mod part;
 pub mod peer;
 pub mod peers;
 pub mod record;
@@ -57,7 +60,7 @@ pub use request::Request;
 pub use state::State;
 pub use txn::Txn;
 pub use view::View;
-pub use word::Word;
+pub use word::{Knowledge, Word};
 
 #[cfg(test)]
 mod fixture;

@@ -7,6 +7,7 @@ mod audit;
 mod cluster;
 mod cold_start;
 mod machine;
+mod registry;
 mod ticket;
 
 use std::fmt;
@@ -25,6 +26,10 @@ pub(crate) use cluster::{OWNER, OwnerWire, read_owners};
 pub use cold_start::{ColdStartEpochs, NextEpoch};
 pub(crate) use cold_start::{EPOCH, EpochWire};
 pub use machine::{Admission, Endpoints, Generations, MachineRecord, Standing, Times};
+pub use registry::{
+    BadRegistry, MOST_AUTHORITIES_BYTES, MOST_MIRRORS, MOST_REGISTRIES, MOST_REGISTRIES_BYTES, RegistryRecord,
+};
+pub(crate) use registry::{REGISTRY, RegistryWire};
 pub use ticket::{Revocation, TicketRecord};
 
 use crate::role::BadRoles;
@@ -118,6 +123,9 @@ pub enum BadRecord {
     /// An epoch that there is not.
     #[error("its epoch makes no sense")]
     Epoch(#[from] BadEpoch),
+    /// A registry that is none.
+    #[error("its registry cannot be used")]
+    Registry(#[from] BadRegistry),
     /// Two fields that contradict each other, or a list that says the same twice.
     #[error("it contradicts itself: {0}")]
     Contradiction(&'static str),

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use model::{
-    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, TicketId,
-    TicketPubKey,
+    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RegistryHost,
+    TicketId, TicketPubKey,
 };
 
-use crate::record::{Cluster, MachineRecord, OwnerRecord, Release, UnixSeconds};
+use crate::record::{Cluster, MachineRecord, OwnerRecord, RegistryRecord, Release, UnixSeconds};
 use crate::redeem::RedeemRequest;
 use crate::role::AnyRole;
 
@@ -114,6 +114,10 @@ pub enum Asks {
     AddOwner(OwnerRecord),
     /// Remove an owner.
     RemoveOwner(OwnerPubKey),
+    /// Say how images of a registry are pulled, in place of what was said before.
+    SetRegistry(Box<RegistryRecord>),
+    /// Say nothing of a registry.
+    RemoveRegistry(RegistryHost),
 }
 
 /// Terms of a ticket that an owner asks for.

@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, TicketId, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RegistryHost, TicketId, VpnPubKey};
 
 use crate::key::{BadKey, Key};
 use crate::members::{Look, Members};
-use crate::record::{BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, TicketRecord};
+use crate::part::OrderPart;
+use crate::record::{
+    BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, RegistryRecord, TicketRecord,
+};
 
 /// A key with its value, as etcd gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,10 +57,10 @@ pub enum BadState {
     Key(#[from] BadKey),
     /// A value that this version does not understand.
     #[error("read {key}")]
-    Record { key: Key, source: BadRecord },
+    Record { key: Box<Key>, source: BadRecord },
     /// A record under another's key.
     #[error("the record under {0} is another's")]
-    Misplaced(Key),
+    Misplaced(Box<Key>),
 }
 
 /// Why a machine is not given what makes a coordinator.
@@ -110,6 +113,9 @@ pub struct State {
     /// Machines that are to coordinate.
     coordinators: BTreeSet<MachineId>,
     tickets: BTreeMap<TicketId, TicketRecord>,
+    registries: BTreeMap<RegistryHost, RegistryRecord>,
+    /// All registries, as workers are told of them.
+    registries_part: Option<OrderPart>,
     disks: BTreeMap<DiskUuid, MachineId>,
     vpn_keys: BTreeMap<VpnPubKey, MachineId>,
     addresses: BTreeMap<Ipv4Addr, MachineId>,
@@ -131,6 +137,7 @@ enum Read {
     ColdStart(Option<ColdStartEpochs>),
     Machine(MachineId, Option<Box<MachineRecord>>),
     Ticket(TicketId, Option<Box<TicketRecord>>),
+    Registry(RegistryHost, Option<Box<RegistryRecord>>),
     Disk(DiskUuid, Option<MachineId>),
     VpnKey(VpnPubKey, Option<MachineId>),
     Address(Ipv4Addr, Option<MachineId>),
@@ -156,8 +163,12 @@ impl State {
     /// [`BadState`] names the key that cannot be understood; nothing was taken then.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Result<(), BadState> {
         let read = changes.into_iter().map(|change| read(&change)).collect::<Result<Vec<_>, _>>()?;
+        let of_registries = read.iter().any(|(value, _)| matches!(value, Read::Registry(..)));
         for (value, revision) in read {
             self.take(value, revision);
+        }
+        if of_registries {
+            self.registries_part = OrderPart::of_registries(&self.registries);
         }
         Ok(())
     }
@@ -193,6 +204,7 @@ impl State {
                 self.told_revision = self.told_revision.max(revision);
             }
             Read::Ticket(id, ticket) => set(&mut self.tickets, id, ticket.map(|ticket| *ticket)),
+            Read::Registry(host, registry) => set(&mut self.registries, host, registry.map(|registry| *registry)),
             Read::Disk(disk, holder) => set(&mut self.disks, disk, holder),
             Read::VpnKey(key, holder) => set(&mut self.vpn_keys, key, holder),
             Read::Address(address, holder) => set(&mut self.addresses, address, holder),
@@ -329,6 +341,17 @@ impl State {
         self.tickets.get(id)
     }
 
+    /// Registries that owners said something of, by host.
+    #[must_use]
+    pub const fn registries(&self) -> &BTreeMap<RegistryHost, RegistryRecord> {
+        &self.registries
+    }
+
+    /// All of them as one part of orders; none where there is none.
+    pub(crate) const fn registries_part(&self) -> Option<&OrderPart> {
+        self.registries_part.as_ref()
+    }
+
     /// Machine whose disk this is or was.
     #[must_use]
     pub fn disk(&self, disk: &DiskUuid) -> Option<&MachineId> {
@@ -380,7 +403,7 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
         Change::Delete { key, mod_revision } => (key, None, *mod_revision),
     };
     let key = Key::read(bytes)?;
-    let refused = |source| BadState::Record { key, source };
+    let refused = |source| BadState::Record { key: Box::new(key), source };
     let holder =
         || value.map(HolderRecord::decode).transpose().map(|it| it.map(|HolderRecord(id)| id)).map_err(refused);
     let read = match key {
@@ -392,16 +415,23 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
         Key::Machine(id) => {
             let machine = value.map(MachineRecord::decode).transpose().map_err(refused)?;
             if machine.as_ref().is_some_and(|machine| machine.id() != id) {
-                return Err(BadState::Misplaced(key));
+                return Err(BadState::Misplaced(Box::new(key)));
             }
             Read::Machine(id, machine.map(Box::new))
         }
         Key::Ticket(id) => {
             let ticket = value.map(TicketRecord::decode).transpose().map_err(refused)?;
             if ticket.as_ref().is_some_and(|ticket| ticket.id() != id) {
-                return Err(BadState::Misplaced(key));
+                return Err(BadState::Misplaced(Box::new(key)));
             }
             Read::Ticket(id, ticket.map(Box::new))
+        }
+        Key::Registry(host) => {
+            let registry = value.map(RegistryRecord::decode).transpose().map_err(refused)?;
+            if registry.as_ref().is_some_and(|registry| registry.host() != host) {
+                return Err(BadState::Misplaced(Box::new(key)));
+            }
+            Read::Registry(host, registry.map(Box::new))
         }
         Key::Disk(disk) => Read::Disk(disk, holder()?),
         Key::VpnKey(vpn_key) => Read::VpnKey(vpn_key, holder()?),

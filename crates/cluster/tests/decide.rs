@@ -27,6 +27,8 @@ mod observed;
 mod properties;
 #[path = "decide/refused.rs"]
 mod refused;
+#[path = "decide/registries.rs"]
+mod registries;
 #[path = "decide/role.rs"]
 mod role;
 

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use cluster::desired::Desired;
 use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
+use cluster::orders::Order;
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
@@ -109,6 +110,8 @@ pub enum Effect {
     },
     /// Tell the mesh.
     Mesh(News),
+    /// Go by this part of what coordinators order.
+    Order(Order),
     /// Replace a file.
     Keep(KeptFile),
     /// Note that etcd knows its users, and that no recovery is due: etcd comes as a further member.
@@ -321,6 +324,7 @@ impl Effect {
             | Self::Leave
             | Self::Directory { .. }
             | Self::Mesh(_)
+            | Self::Order(_)
             | Self::TakesKey(_)
             | Self::NeedOwner(_)
             | Self::Report(..) => return None,

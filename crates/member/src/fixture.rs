@@ -304,6 +304,7 @@ impl World {
             | Effect::Leave
             | Effect::Directory { .. }
             | Effect::Mesh(_)
+            | Effect::Order(_)
             | Effect::NeedOwner(_)
             | Effect::Report(..) => {}
         }

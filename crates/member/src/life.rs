@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use cluster::desired::{Desired, EtcdPart};
+use cluster::orders::Order;
 use cluster::peers::News;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
@@ -201,6 +202,15 @@ impl Life {
             Word::Directory(signed) => out.push(Effect::Directory { by, signed }),
             Word::Desired(desired) => self.told_desired(by, desired, now, out),
             Word::News(news) => self.told_news(by, news, now, out),
+            Word::Order(order) => self.told_order(by, order, now, out),
+        }
+    }
+
+    /// An order has the version of all records, which is none before that of the peers.
+    fn told_order(&mut self, by: MachineId, order: Order, now: Instant, out: &mut Vec<Effect>) {
+        match self.belief.judge(by, Some(order.version), &self.others()) {
+            Ok(()) => out.push(Effect::Order(order)),
+            Err(why) => self.leave(by, why.to_string(), now, out),
         }
     }
 

@@ -285,6 +285,7 @@ impl Role {
             | Effect::AskDirectory(_)
             | Effect::Directory { .. }
             | Effect::Mesh(_)
+            | Effect::Order(_)
             | Effect::Kubernetes { .. }
             | Effect::Keep(_)
             | Effect::WriteShare(..)

@@ -18,6 +18,7 @@ mod machine;
 mod net;
 mod pcr;
 mod progress;
+mod registry;
 mod secret;
 
 pub use assignment::{Assignment, BadAssignment, pod_prefix};
@@ -36,4 +37,7 @@ pub use net::{
 };
 pub use pcr::PcrSelection;
 pub use progress::{Halted, PowerOn, Settled, Underway, WaitState, Waiting};
+pub use registry::{
+    BadMirrorUrl, BadRegistryHost, MOST_MIRROR_URL_BYTES, MOST_REGISTRY_HOST_BYTES, MirrorUrl, RegistryHost,
+};
 pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};

@@ -1,7 +1,8 @@
-//! containerd: one runtime (runc), one snapshotter (overlayfs), one network, no registry.
+//! containerd: one runtime (runc), one snapshotter (overlayfs), one network, registries as owners say.
 //! Configuration: version 3 as v2.4 reads it (cmd/containerd/server/config, internal/cri/config).
 
 pub mod images;
+pub mod registries;
 
 use model::Ipv4Prefix;
 use serde_json::json;
@@ -11,6 +12,7 @@ use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, Servic
 use crate::{CONTAINERD_DATA, CONTAINERD_SOCKET, SHIM_CGROUP, names};
 
 use images::PAUSE;
+use registries::REGISTRIES;
 
 const CONFIG: &str = "/run/cairn/kube/containerd.toml";
 const NETWORKS: &str = "/run/cairn/kube/net.d";
@@ -82,6 +84,8 @@ disabled_plugins = [
   snapshotter = "overlayfs"
   [plugins."io.containerd.cri.v1.images".pinned_images]
     sandbox = "{PAUSE}"
+  [plugins."io.containerd.cri.v1.images".registry]
+    config_path = "{REGISTRIES}"
 
 [plugins."io.containerd.cri.v1.runtime"]
   disable_apparmor = true

@@ -2,6 +2,7 @@
 
 use crate::CONTAINERD_DATA;
 use crate::plan::ServiceRole;
+use crate::registries::REGISTRIES;
 
 /// A directory that has to exist before the first service starts, owned by root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,7 @@ pub struct ServiceDirectory {
 pub const DIRECTORIES: &[ServiceDirectory] = &[
     ServiceDirectory { path: "/run/cairn/kube", mode: 0o755, role: None },
     ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755, role: None },
+    ServiceDirectory { path: REGISTRIES, mode: 0o755, role: Some(ServiceRole::Worker) },
     ServiceDirectory { path: "/run/cairn/dns", mode: 0o755, role: Some(ServiceRole::Worker) },
     // Whoever is not root finds the certificates that it knows by name, and reads no other's key.
     ServiceDirectory { path: "/run/cairn/pki", mode: 0o711, role: None },

@@ -31,7 +31,7 @@ mod task;
 mod unit;
 mod wanted;
 
-pub use containerd::images;
+pub use containerd::{images, registries};
 pub use credential::{Credential, authority_path};
 pub use directories::{DIRECTORIES, ServiceDirectory};
 pub use etcd::users::{ETCD_USERS, EtcdRights, EtcdUser};

@@ -16,6 +16,8 @@ pub const DNS: &str = "kube.dns";
 pub const PROXY: &str = "kube.proxy";
 /// Task that tells the resolver where names outside the cluster are asked for.
 pub const RESOLVERS: &str = "kube.resolvers";
+/// Task that says where containerd pulls images from.
+pub const REGISTRIES: &str = "registries";
 /// Task that makes etcd's users.
 pub const MAKES_USERS: &str = "etcd.users";
 /// Task that carries connections to an apiserver that answers.

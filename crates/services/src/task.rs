@@ -28,6 +28,8 @@ pub enum Task {
     Resolvers,
     /// Serves kubelet as the driver of the machine's volumes.
     Volumes,
+    /// Says where containerd pulls images from.
+    Registries,
     /// Ends the pods when the machine ends.
     Pods,
 }
@@ -36,7 +38,7 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Users,
         Self::Balancer,
         Self::Images,
@@ -45,6 +47,7 @@ impl Task {
         Self::Observer,
         Self::Resolvers,
         Self::Volumes,
+        Self::Registries,
         Self::Pods,
     ];
 
@@ -59,6 +62,7 @@ impl Task {
             Self::Observer => names::OBSERVER,
             Self::Resolvers => names::RESOLVERS,
             Self::Volumes => names::VOLUMES,
+            Self::Registries => names::REGISTRIES,
             Self::Pods => names::PODS,
         }
     }
@@ -74,7 +78,7 @@ impl Task {
             Self::Upkeep => vec![Need::finished(names::BOOTSTRAP)],
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
             // It asks another machine's, which no tree of this one knows.
-            Self::Observer | Self::Balancer | Self::Resolvers => Vec::new(),
+            Self::Observer | Self::Balancer | Self::Resolvers | Self::Registries => Vec::new(),
             // Kubelet looks for it.
             Self::Volumes => Vec::new(),
         }
@@ -87,7 +91,7 @@ impl Task {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
             // Where it, or the resolver, listens for pods.
             Self::Balancer | Self::Resolvers => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
-            Self::Upkeep | Self::Observer | Self::Volumes => spec,
+            Self::Upkeep | Self::Observer | Self::Volumes | Self::Registries => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
     }
@@ -98,7 +102,9 @@ impl Task {
             Self::Users => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
             Self::Bootstrap | Self::Upkeep => &[ServiceRole::ControlPlane],
-            Self::Images | Self::Observer | Self::Resolvers | Self::Volumes | Self::Pods => &[ServiceRole::Worker],
+            Self::Images | Self::Observer | Self::Resolvers | Self::Registries | Self::Volumes | Self::Pods => {
+                &[ServiceRole::Worker]
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, Release, Standing, Times,
-    UnixSeconds,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Standing,
+    Times, UnixSeconds,
 };
 use cluster::redeem::{RedeemBody, RedeemRequest};
 use cluster::request::FirstRecords;
@@ -14,7 +14,7 @@ use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId,
-    MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, RootHash, Secret, Uuid, VpnPubKey,
+    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, Uuid, VpnPubKey,
 };
 
 /// Time that a world's clocks show in the beginning.
@@ -30,6 +30,14 @@ const EXPORTER: [u8; 32] = [0xe0; 32];
 #[must_use]
 pub fn owner(n: u8) -> OwnerRecord {
     OwnerRecord { key: OwnerPubKey([n; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
+}
+
+/// Makes registry number `n` with so many mirrors and one certificate that nobody could use.
+#[must_use]
+pub fn registry(n: u8, mirrors: u8) -> RegistryRecord {
+    let host = RegistryHost::read(&format!("r{n}.example.org")).expect("a host");
+    let mirror = |n| MirrorUrl::read(&format!("https://m{n}.example.org")).expect("a URL");
+    RegistryRecord::new(host, (0..mirrors).map(mirror).collect(), vec![vec![n; 9]]).expect("it says something")
 }
 
 /// The public key of machine `n`.

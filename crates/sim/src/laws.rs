@@ -88,7 +88,7 @@ impl Laws {
                 Key::ColdStart => {
                     self.epochs(ColdStartEpochs::decode(value).map_err(|error| unread(&error))?)?;
                 }
-                Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::Audit(_) => {}
+                Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::Audit(_) => {}
             }
         }
         let audit_only = changes.iter().all(|change| match change {

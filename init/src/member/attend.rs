@@ -8,8 +8,7 @@ use std::time::Duration;
 use ::member::{Announcement, EffectOutcome, SILENT, VpnPlace};
 use api::vpn_client::VpnClient;
 use api::{CertificateRequests, FieldError, HandedOver, MOST_NEWS_BYTES, Presence, WorkerCertificates, wire};
-use cluster::Word;
-use cluster::state::StateVersion;
+use cluster::{Knowledge, Word};
 use keys::identity::Identity;
 use model::{MachineId, VPN_API_PORT};
 use pki::server_auth::any_coordinator;
@@ -113,8 +112,8 @@ impl Dialler {
         VpnClient::new(channel).max_decoding_message_size(MOST_NEWS_BYTES)
     }
 
-    /// Listens to a coordinator, as a machine that knows the peers of a version.
-    pub(super) fn attend(&self, (by, address): VpnPlace, known: Option<StateVersion>) -> Attended {
+    /// Listens to a coordinator, as a machine that knows so much.
+    pub(super) fn attend(&self, (by, address): VpnPlace, known: Knowledge) -> Attended {
         let client = self.client(address);
         // One word is under way while the one before is obeyed.
         let (sender, words) = mpsc::channel(1);
@@ -187,7 +186,7 @@ impl Dialler {
     pub(super) async fn directory(self, (_, address): VpnPlace) -> Result<Vec<u8>, CallError> {
         let mut client = self.client(address);
         let told = async {
-            let mut news = client.peers(wire::PeersRequest::from(None)).await?.into_inner();
+            let mut news = client.peers(wire::PeersRequest::from(Knowledge::default())).await?.into_inner();
             while let Some(word) = news.message().await? {
                 if let Word::Directory(signed) = Word::try_from(word)? {
                     return Ok(signed);

@@ -27,8 +27,8 @@ use crate::network::mesh::peers::Told;
 use crate::network::uplink::{self, Uplink};
 use crate::records::link::NoAnswer;
 use crate::records::{
-    self, First, GrantError, Lost, MembersError, Records, RecoveryError, RevocationError, Unreadable, UsersError,
-    VoteError,
+    self, First, GrantError, Lost, MembersError, Orders, Records, RecoveryError, RevocationError, Unreadable,
+    UsersError, VoteError,
 };
 use crate::rpc::public::{Context, KubernetesAccess};
 use crate::rpc::vpn;
@@ -127,6 +127,7 @@ struct Shared {
     /// Apiservers of the cluster.
     apiservers: Apiservers,
     told: Told,
+    orders: Orders,
     /// Folder of what a member keeps.
     root: &'static Path,
     /// Identity that the machine is to show.
@@ -172,6 +173,7 @@ impl Performer {
             desired,
             member,
             told,
+            orders: Orders::default(),
             root,
             running: watch::Sender::new(None),
             runs: Mutex::new(None),
@@ -204,6 +206,10 @@ impl Performer {
 
     pub(super) fn told(&self) -> &Told {
         &self.0.told
+    }
+
+    pub(super) fn orders(&self) -> &Orders {
+        &self.0.orders
     }
 
     /// Answers a question about the machine's own records; there is no view before they were read.
@@ -349,8 +355,8 @@ impl Performer {
         (kubernetes, signed): (Option<&Assignment>, Option<SignedKeys>),
         clients: &mut Clients,
     ) -> Result<(), Error> {
-        let Shared { board, services, context, member, desired, apiservers, uplink, .. } = &*self.0;
-        let resolvers = uplink.network.resolvers_change();
+        let Shared { board, services, context, member, desired, apiservers, uplink, orders, .. } = &*self.0;
+        let (resolvers, orders) = (uplink.network.resolvers_change(), orders.watch());
         let (volumes, _) = context.reach.volumes().expect("a member has them from its start");
         let Identity { name, holder, .. } = &*member.identity;
         let assignment = match runs {
@@ -367,8 +373,8 @@ impl Performer {
             bin: PROGRAMS,
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
-        let (plan, identity, resolvers) = (&plan, &member.identity, &resolvers);
-        let ground = Ground { board, plan, identity, coordinator, signed, apiservers, resolvers, volumes };
+        let (plan, identity, resolvers, orders) = (&plan, &member.identity, &resolvers, &orders);
+        let ground = Ground { board, plan, identity, coordinator, signed, apiservers, resolvers, volumes, orders };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);

@@ -5,11 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Word;
 use cluster::desired::{Desired, DesiredError};
 use cluster::peers::News;
 use cluster::record::MachineRecord;
-use cluster::state::StateVersion;
+use cluster::{Knowledge, Word};
 use model::MachineId;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -41,7 +40,7 @@ pub(crate) enum NoNews {
 pub(crate) struct NewsFor {
     seen: watch::Receiver<Seen>,
     machine: MachineId,
-    known: Option<StateVersion>,
+    known: Knowledge,
     /// Desired state that it was told of.
     desired: Option<Desired>,
     /// The directory that it was told of.
@@ -49,7 +48,7 @@ pub(crate) struct NewsFor {
 }
 
 impl NewsFor {
-    pub(super) fn begin(seen: watch::Receiver<Seen>, machine: MachineId, known: Option<StateVersion>) -> Self {
+    pub(super) fn begin(seen: watch::Receiver<Seen>, machine: MachineId, known: Knowledge) -> Self {
         Self { seen, machine, known, desired: None, directory: None }
     }
 
@@ -83,16 +82,27 @@ impl NewsFor {
             if let Some(signed) = self.newer_directory() {
                 return Ok(Word::Directory(signed));
             }
-            let news = self.seen.borrow().view.as_ref().ok_or(Unread)?.state().news(self.known);
-            if news != News::Nothing {
-                self.known = news.version().or(self.known);
-                return Ok(Word::News(news));
+            if let Some(word) = self.news_or_order()? {
+                return Ok(word);
             }
             tokio::select! {
                 () = &mut alive => return Ok(Word::News(News::Nothing)),
                 changed = self.seen.changed() => changed.map_err(|_ended| Unread)?,
             }
         }
+    }
+
+    /// News of the others before orders: an order is as of all that was written.
+    fn news_or_order(&mut self) -> Result<Option<Word>, NoNews> {
+        let seen = self.seen.borrow();
+        let state = seen.view.as_ref().ok_or(Unread)?.state();
+        let Knowledge { peers, parts } = &mut self.known;
+        let news = state.news(*peers);
+        if news != News::Nothing {
+            *peers = news.version().or(*peers);
+            return Ok(Some(Word::News(news)));
+        }
+        Ok(state.order(&self.machine, parts).map(Word::Order))
     }
 
     /// Desired state of the machine, where it says something else than what was told last.
@@ -123,9 +133,11 @@ impl NewsFor {
 #[cfg(test)]
 mod tests {
     use cluster::View;
-    use cluster::record::{MachineRecord, Standing};
-    use cluster::state::Change;
-    use model::ClusterRole;
+    use cluster::key::Key;
+    use cluster::orders::OrderBook;
+    use cluster::record::{ChangeCount, MachineRecord, RegistryRecord, Standing};
+    use cluster::state::{Change, KeyValue, StateVersion};
+    use model::{ClusterRole, KubernetesRole};
 
     use super::*;
     use crate::records::fixture::{look, machine, members, put, put_cluster};
@@ -139,7 +151,11 @@ mod tests {
         view.see(members(&[9]), look(2));
         let sender = watch::Sender::new(Seen { view: Some(view), ..Seen::default() });
         let known = known.map(|revision| StateVersion { recoveries: 0, revision });
-        let news = NewsFor::begin(sender.subscribe(), machine(1, Standing::Admitted).id(), known);
+        let news = NewsFor::begin(
+            sender.subscribe(),
+            machine(1, Standing::Admitted).id(),
+            Knowledge { peers: known, parts: OrderBook::default().known() },
+        );
         (sender, news)
     }
 
@@ -200,6 +216,37 @@ mod tests {
         assert_eq!((news.next().await, news.next().await), (Ok(Word::Directory(vec![2])), NOTHING));
     }
 
+    /// Within the same turn, and each other one once. Proves: W5
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_hears_of_registries_as_they_are_set() {
+        let (seen, mut news) = seen_and_desired(Some(2)).await;
+        let host = model::RegistryHost::read("r.example.org").expect("a host");
+        let registry = RegistryRecord::new(host, vec![], vec![vec![1]]).expect("a registry");
+        let written = |key: Key, value, mod_revision| KeyValue { key: key.bytes(), value, mod_revision };
+        let change = |changed: Change, revision| {
+            seen.send_modify(|seen| {
+                let version = written(Key::Version, ChangeCount(revision).encode(), revision);
+                let view = seen.view.as_mut().expect("it was read");
+                view.take([changed, Change::Put(version)], revision).expect("our own");
+            });
+        };
+        let worker = MachineRecord {
+            kubernetes: [KubernetesRole::Worker].into(),
+            pods: Some(model::pod_prefix(1)),
+            ..machine(1, Standing::Admitted)
+        };
+        change(Change::Put(put(&worker, 3)), 3);
+        while news.next().await != NOTHING {}
+        let mut book = OrderBook::default();
+        change(Change::Put(written(Key::Registry(host), registry.encode(), 4)), 4);
+        let Ok(Word::Order(order)) = news.next().await else { panic!("it is told") };
+        assert!(book.take(order));
+        assert_eq!((book.registries(), news.next().await), (Ok(vec![registry]), NOTHING), "once");
+        change(Change::Delete { key: Key::Registry(host).bytes(), mod_revision: 5 }, 5);
+        let Ok(Word::Order(order)) = news.next().await else { panic!("it is told") };
+        assert!(book.take(order) && book.registries() == Ok(vec![]));
+    }
+
     /// Proves: S5
     #[tokio::test(start_paused = true)]
     async fn desired_state_is_told_first_and_again_when_it_is_another() {
@@ -249,7 +296,7 @@ mod tests {
         assert_eq!((news.may_hear(), news.next().await), (Ok(()), NOTHING));
         change(&seen, &machine(1, Standing::Removed), 3);
         assert_eq!((news.may_hear(), news.next().await), (Err(NoNews::NotMember), Err(NoNews::NotMember)));
-        let stranger = NewsFor::begin(seen.subscribe(), machine(9, Standing::Admitted).id(), None);
+        let stranger = NewsFor::begin(seen.subscribe(), machine(9, Standing::Admitted).id(), Knowledge::default());
         assert_eq!(stranger.may_hear(), Err(NoNews::NotMember));
         seen.send_replace(Seen::unread());
         assert_eq!(stranger.may_hear(), Err(NoNews::Unread(Unread)));

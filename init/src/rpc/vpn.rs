@@ -13,8 +13,8 @@ use api::vpn_server::VpnServer;
 use api::{CertificateRequests, HandedOver, Presence, wire};
 use cluster::peers::News;
 use cluster::record::MachineRecord;
-use cluster::state::{HandOverError, StateVersion};
-use cluster::{Denial, View, Word};
+use cluster::state::HandOverError;
+use cluster::{Denial, Knowledge, View, Word};
 use door::{Changes, PutOff};
 use keys::identity::{Identity, machine_id};
 use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
@@ -119,7 +119,7 @@ impl Methods for VpnMethods {
     /// A certificate outlives what a machine is; its record does not.
     fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
         let key = member(request.extensions());
-        match key.and_then(|key| Ok(news(&self.records, key, None).may_hear()?)) {
+        match key.and_then(|key| Ok(news(&self.records, key, Knowledge::default()).may_hear()?)) {
             Ok(()) => self.vpn.clone().call(request),
             Err(refused) => Box::pin(ready(Ok(refused.into_http()))),
         }
@@ -155,7 +155,7 @@ fn member(extensions: &Extensions) -> Result<MachinePubKey, Status> {
     }
 }
 
-fn news(records: &Records, key: MachinePubKey, known: Option<StateVersion>) -> NewsFor {
+fn news(records: &Records, key: MachinePubKey, known: Knowledge) -> NewsFor {
     records.news(machine_id(&key.0), known)
 }
 
@@ -210,8 +210,9 @@ impl api::vpn_server::Vpn for Vpn {
     async fn peers(&self, request: Request<wire::PeersRequest>) -> Result<Response<Self::PeersStream>, Status> {
         let machine = member(request.extensions())?;
         let reader = request.extensions().get::<Reader>().cloned();
+        let known = Knowledge::try_from(request.into_inner())?;
         let elsewhere = self.listens(machine_id(&machine.0));
-        Ok(Response::new(told(news(&self.records, machine, request.into_inner().into()), elsewhere, reader)))
+        Ok(Response::new(told(news(&self.records, machine, known), elsewhere, reader)))
     }
 
     async fn hand_over(
@@ -359,7 +360,7 @@ mod tests {
     async fn a_machine_has_one_stream_of_news() {
         let (vpn, visit) = vpn();
         let listens = async |n| {
-            let asked = wire::PeersRequest::from(None);
+            let asked = wire::PeersRequest::from(Knowledge::default());
             vpn.peers(request(n, &visit, asked)).await.expect("news").into_inner()
         };
         let mut first = listens(1).await;
@@ -385,7 +386,7 @@ mod tests {
     /// Proves: Q1
     #[tokio::test(start_paused = true)]
     async fn a_stream_of_news_that_nobody_reads_ends_its_connection() {
-        let begin = || wire::PeersRequest::from(None);
+        let begin = || wire::PeersRequest::from(Knowledge::default());
         let unread = async |visit: &Arc<watch::Sender<Visit>>| {
             let mut changes = visit.subscribe();
             let told = timeout(Duration::from_secs(3600), changes.wait_for(|visit| visit.ends().is_some())).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use formats::strict::FormatError;
 use keys::cold_start::Epoch;
-use model::{Chain, ClusterRole, KubernetesRole, NodeName};
+use model::{Chain, ClusterRole, KubernetesRole, MirrorUrl, NodeName, RegistryHost};
 use proptest::prelude::*;
 
 use super::*;
@@ -32,6 +32,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
         ("Cluster", fixture::cluster().encode(), |bytes| Cluster::decode(bytes).map(|it| it.encode())),
         ("Machine", fixture::machine(1).encode(), |bytes| MachineRecord::decode(bytes).map(|it| it.encode())),
         ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),
+        ("Registry", fixture::registry(1, 2).encode(), |bytes| RegistryRecord::decode(bytes).map(|it| it.encode())),
         ("ColdStart", epochs().encode(), |bytes| ColdStartEpochs::decode(bytes).map(|it| it.encode())),
     ]
 }
@@ -199,4 +200,32 @@ proptest! {
             prop_assert_eq!(again(&written), Ok(written), "{}", name);
         }
     }
+}
+
+/// Proves: W5
+#[test]
+fn a_registry_that_says_nothing_or_too_much_is_refused() {
+    let host = RegistryHost::read("ghcr.io").expect("a host");
+    let mirrors = |count: usize| {
+        let mirror = |n| MirrorUrl::read(&format!("https://m{n}.example.org")).expect("a URL");
+        (0..count).map(mirror).collect::<Vec<_>>()
+    };
+    let new = |mirrors, authorities| RegistryRecord::new(host, mirrors, authorities);
+    assert_eq!(new(vec![], vec![]), Err(BadRegistry::Nothing));
+    assert_eq!(new(mirrors(MOST_MIRRORS + 1), vec![]), Err(BadRegistry::Mirrors));
+    assert_eq!(new([mirrors(2), mirrors(1)].concat(), vec![]), Err(BadRegistry::Twice));
+    assert_eq!(new(vec![], vec![vec![]]), Err(BadRegistry::Authorities));
+    assert_eq!(new(vec![], vec![vec![1; MOST_AUTHORITIES_BYTES - 7]]), Err(BadRegistry::Authorities));
+    let largest = new(mirrors(MOST_MIRRORS), vec![vec![1; MOST_AUTHORITIES_BYTES - 8]]).expect("it has room");
+    assert_eq!(RegistryRecord::decode(&largest.encode()), Ok(largest));
+    // One that another version wrote is judged as one of this.
+    let edited = |edit: fn(&mut RegistryWire)| {
+        let mut wire = fixture::registry(1, 1).to_wire();
+        edit(&mut wire);
+        RegistryRecord::decode(&wire.encode_to_vec())
+    };
+    let refused = |why| Err(BadRecord::Registry(why));
+    assert_eq!(edited(|wire| wire.host.push('/')), refused(BadRegistry::Host));
+    assert_eq!(edited(|wire| wire.mirrors = vec!["ghcr.io".to_owned()]), refused(BadRegistry::Mirror));
+    assert_eq!(edited(|wire| wire.mirrors.push(wire.mirrors[0].clone())), refused(BadRegistry::Twice));
 }

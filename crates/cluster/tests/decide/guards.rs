@@ -93,7 +93,7 @@ fn a_record_under_a_foreign_key_is_refused_a_deletion_obeyed() {
         let pair = scene.etcd.pairs().find(|pair| pair.key == own.bytes()).expect("it is there");
         let misplaced = Change::Put(KeyValue { key: other.bytes(), ..pair.clone() });
         let mut state = whole.clone();
-        assert_eq!(state.apply([misplaced]), Err(BadState::Misplaced(other)));
+        assert_eq!(state.apply([misplaced]), Err(BadState::Misplaced(Box::new(other))));
         assert_eq!(state, whole, "nothing was taken");
         state.apply([Change::Delete { key: own.bytes(), mod_revision: pair.mod_revision + 1 }]).expect("it may go");
         assert_eq!(state.machines().count() + state.tickets().count(), 3);

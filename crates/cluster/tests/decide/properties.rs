@@ -18,7 +18,7 @@ use cluster::txn::Grant;
 use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
-use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
+use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, registry, ticket, vpn_key};
 use sim::etcd::Etcd;
 
 use super::{Scene, announces_key, name, offer, redeem_as, release};
@@ -45,7 +45,7 @@ enum Again {
 }
 
 /// Every request, as [`kind`] calls it.
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 20] = [
     "Create",
     "IssueTicket",
     "RevokeTicket",
@@ -57,6 +57,8 @@ const KINDS: [&str; 18] = [
     "RotateKey",
     "AddOwner",
     "RemoveOwner",
+    "SetRegistry",
+    "RemoveRegistry",
     "Redeem",
     "Announce",
     "Observe",
@@ -199,7 +201,9 @@ fn again(request: &Request) -> Again {
                 | Asks::Remove(..)
                 | Asks::RotateKey(_)
                 | Asks::AddOwner(_)
-                | Asks::RemoveOwner(_),
+                | Asks::RemoveOwner(_)
+                | Asks::SetRegistry(_)
+                | Asks::RemoveRegistry(_),
             ..
         }
         | Request::Redeem(_)
@@ -226,6 +230,8 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
             Asks::RotateKey(_) => "RotateKey",
             Asks::AddOwner(_) => "AddOwner",
             Asks::RemoveOwner(_) => "RemoveOwner",
+            Asks::SetRegistry(_) => "SetRegistry",
+            Asks::RemoveRegistry(_) => "RemoveRegistry",
         },
         Request::Redeem(_) => "Redeem",
         Request::Announce { .. } => "Announce",
@@ -312,6 +318,8 @@ fn asks() -> impl Strategy<Value = Asks> {
         2 => machine().prop_map(|n| Asks::RotateKey(id(n))),
         2 => (1..4_u8).prop_map(|n| Asks::AddOwner(owner(n))),
         1 => (1..4_u8).prop_map(|n| Asks::RemoveOwner(owner(n).key)),
+        2 => (1..4_u8, 1..4_u8).prop_map(|(n, mirrors)| Asks::SetRegistry(registry(n, mirrors).into())),
+        1 => (1..4_u8).prop_map(|n| Asks::RemoveRegistry(registry(n, 1).host())),
     ]
 }
 

@@ -167,6 +167,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
         | Effect::AskDirectory(_)
         | Effect::Directory { .. }
         | Effect::Mesh(_)
+        | Effect::Order(_)
         | Effect::NeedOwner(_)
         | Effect::Report(..) => Ok(()),
     }

@@ -126,6 +126,8 @@ impl World {
             Effect::Attend { coordinator: (by, _), known } => self.attends(n, by, known),
             Effect::Leave => living.stream = None,
             Effect::Mesh(news) => self.hears(n, news)?,
+            // No machine here pulls an image.
+            Effect::Order(_) => {}
             Effect::Announce(said) => {
                 let generation = machine.locked_with;
                 let Some((via, stream)) = living.stream.as_ref().map(|stream| (stream.by, stream.number)) else {
@@ -373,6 +375,7 @@ impl World {
             | Effect::AskDirectory(_)
             | Effect::Directory { .. }
             | Effect::Mesh(_)
+            | Effect::Order(_)
             | Effect::NeedOwner(_)
             | Effect::TakesKey(_)
             | Effect::Report(..)

@@ -135,7 +135,7 @@ impl World {
             Word::Desired(desired) => desired.at < known,
             Word::News(News::Behind) => true,
             Word::News(news) => news.version().is_some_and(|version| Some(version) < known),
-            Word::Directory(_) => false,
+            Word::Directory(_) | Word::Order(_) => false,
         };
         if is_behind {
             machine.heard.behind.insert(by);

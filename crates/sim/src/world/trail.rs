@@ -43,7 +43,7 @@ pub(super) fn brief(event: &Event) -> String {
             Word::Desired(desired) => {
                 format!("{n} is told {:?} {:?} {:?}", desired.at, desired.assignment.role(), desired.etcd)
             }
-            Word::News(_) | Word::Directory(_) => format!("{n} is told news"),
+            Word::News(_) | Word::Directory(_) | Word::Order(_) => format!("{n} is told news"),
         },
         Event::Performs { n, effect, .. } => {
             if let Effect::Keep(KeptFile::Desired(desired)) = &**effect {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
-use cluster::record::OwnerRecord;
+use cluster::record::{OwnerRecord, RegistryRecord};
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
-use model::{MachineId, OwnerPubKey, TicketId};
+use model::{MachineId, OwnerPubKey, RegistryHost, TicketId};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::{Request, Response, Status, Streaming};
@@ -310,6 +310,33 @@ impl api::public_server::Public for Public {
         let key = OwnerPubKey::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveOwner(key)).await?;
         Ok(Response::new(wire::RemoveOwnerResponse {}))
+    }
+
+    async fn set_registry(
+        &self,
+        request: Request<wire::SetRegistryRequest>,
+    ) -> Result<Response<wire::SetRegistryResponse>, Status> {
+        let by = records::owner(&request)?;
+        let registry = RegistryRecord::try_from(request.into_inner())?;
+        records::set_registry(&self.0.reach.records()?, by, registry).await?;
+        Ok(Response::new(wire::SetRegistryResponse {}))
+    }
+
+    async fn list_registries(
+        &self,
+        _: Request<wire::ListRegistriesRequest>,
+    ) -> Result<Response<wire::ListRegistriesResponse>, Status> {
+        Ok(Response::new(records::registries(&self.0.reach.records()?)?.into()))
+    }
+
+    async fn remove_registry(
+        &self,
+        request: Request<wire::RemoveRegistryRequest>,
+    ) -> Result<Response<wire::RemoveRegistryResponse>, Status> {
+        let by = records::owner(&request)?;
+        let host = RegistryHost::try_from(request.into_inner())?;
+        records::ask(&self.0.reach.records()?, by, Asks::RemoveRegistry(host)).await?;
+        Ok(Response::new(wire::RemoveRegistryResponse {}))
     }
 
     type DrainMachineStream = Answers<wire::DrainMachineResponse>;

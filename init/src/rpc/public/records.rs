@@ -1,14 +1,15 @@
 //! Calls of owners about the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides
 //! nothing: `records` does.
 
-use api::{ListPage, ListedMachine, ListedOwner, ListedTicket, MachineChange, NewTicket};
+use api::{ListPage, ListedMachine, ListedOwner, ListedRegistry, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
 use cluster::denial::Denial;
-use cluster::record::{MachineRecord, OwnerRecord, Standing};
+use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing};
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
+use pki::judge_authority;
 use tonic::{Request, Status};
 
 use crate::network::mesh::roll::Seen;
@@ -96,6 +97,33 @@ pub(super) fn owners(records: &Records) -> Result<ListPage<ListedOwner>, Status>
         |owner: &OwnerRecord| ListedOwner { recovers: owner.recovery == records.recovery_key(), owner: owner.clone() };
     let rows = |view: &View| view.state().cluster().iter().flat_map(|cluster| &cluster.owners).map(row).collect();
     Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
+}
+
+/// All registries that owners said something of, by host.
+pub(super) fn registries(records: &Records) -> Result<ListPage<ListedRegistry>, Status> {
+    let rows = |view: &View| view.state().registries().values().map(ListedRegistry::of).collect();
+    Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
+}
+
+/// Says how images of a registry are pulled. containerd refuses to pull anything by a file of certificates in which there is none.
+pub(super) async fn set_registry(records: &Records, by: OwnerPubKey, registry: RegistryRecord) -> Result<(), Status> {
+    if registry.authorities().iter().any(|certificate| judge_authority(certificate).is_err()) {
+        return Err(NoCertificate.into());
+    }
+    ask(records, by, Asks::SetRegistry(registry.into())).await
+}
+
+/// Bytes that are to prove a registry, and are no certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a certificate of the registry's authority is no X.509 certificate in DER; nothing was changed; give another file"
+)]
+struct NoCertificate;
+
+impl From<NoCertificate> for Status {
+    fn from(error: NoCertificate) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
 }
 
 /// A machine that joins does not vote in etcd, and a control plane needs that.
@@ -224,6 +252,22 @@ mod tests {
         let listed = owners(&records).expect("it was read");
         assert_eq!((listed.old_since, listed.rows.len(), listed.rows[0].recovers), (None, 1, true));
         assert_eq!(listed.rows[0].owner.recovery, records.recovery_key());
+    }
+
+    /// Proves: W5
+    #[tokio::test]
+    async fn a_registry_is_not_proved_by_what_is_no_certificate() {
+        let machine = crate::rpc::world::Machine::running();
+        let records = fixture::records(&machine.facts, &[], None);
+        let host = model::RegistryHost::read("r.example.org").expect("a host");
+        let set = async |authorities| {
+            let registry = RegistryRecord::new(host, vec![], authorities).expect("a registry");
+            set_registry(&records, OwnerPubKey([1; 32]), registry).await.expect_err("no etcd runs here").code()
+        };
+        assert_eq!(set(vec![vec![1; 9]]).await, tonic::Code::InvalidArgument);
+        let now = pki::UnixTime::since_unix_epoch(crate::runtime::clock::unix());
+        let authority = pki::Authority::create(pki::AuthorityKind::Kubernetes, now).expect("an authority");
+        assert_ne!(set(vec![authority.certificate().to_vec()]).await, tonic::Code::InvalidArgument, "it is asked");
     }
 
     /// Proves: S3

@@ -1,0 +1,299 @@
+//! Orders: what coordinators tell a machine to go by beside desired state and peers, in parts that are told one by one, each where the
+//! machine has another one. Today there is one: the registries, told to workers.
+//!
+//! ```text
+//!   State ─ order(machine, KnownParts) ─► Order: one part, whole, or that there is none ─► OrderBook ─► KnownParts
+//! ```
+//! A machine names the parts that it understands, so a newer coordinator tells it no others. It keeps them until it restarts. An order
+//! is as of the last change of the records, and an older one changes nothing: coordinators lag behind one another.
+
+use std::collections::BTreeMap;
+
+use model::MachineId;
+
+use crate::part::{OrderPart, PartHash, decode_registries};
+use crate::record::{BadRecord, RegistryRecord};
+use crate::state::{State, StateVersion};
+
+/// Name of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PartName {
+    /// Registries of container images, for workers.
+    Registries,
+}
+
+impl PartName {
+    /// All that this version understands.
+    pub const ALL: [Self; 1] = [Self::Registries];
+}
+
+/// Part that a machine understands, and what it has of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KnownPart {
+    /// As of when; none before anything was told of it.
+    pub version: Option<StateVersion>,
+    /// None where there is no such part.
+    pub hash: Option<PartHash>,
+}
+
+/// Parts that a machine understands.
+pub type KnownParts = BTreeMap<PartName, KnownPart>;
+
+/// Part as a machine is to have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// Which part.
+    pub name: PartName,
+    /// As of when.
+    pub version: StateVersion,
+    /// The whole part; none where there is none.
+    pub contents: Option<Vec<u8>>,
+}
+
+/// Orders that a machine has heard.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OrderBook(BTreeMap<PartName, Heard>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Heard {
+    version: StateVersion,
+    part: Option<OrderPart>,
+}
+
+impl Order {
+    /// Knowledge of whoever takes the order.
+    #[must_use]
+    pub fn known(&self) -> KnownPart {
+        let hash = self.contents.as_deref().map(PartHash::of);
+        KnownPart { version: Some(self.version), hash }
+    }
+}
+
+impl State {
+    /// Next order for a machine that has these parts, which is noted there; none where nothing is new to it, or it is ahead.
+    pub fn order(&self, machine: &MachineId, known: &mut KnownParts) -> Option<Order> {
+        let version = self.order_version()?;
+        let order = known.iter().find_map(|(name, known)| {
+            let part = match name {
+                PartName::Registries => self.registries_part().filter(|_| self.worker(machine).is_some()),
+            };
+            let differs = known.hash != part.map(OrderPart::hash);
+            (differs && known.version < Some(version)).then(|| Order {
+                name: *name,
+                version,
+                contents: part.map(|part| part.contents().to_vec()),
+            })
+        })?;
+        known.insert(order.name, order.known());
+        Some(order)
+    }
+
+    /// As of when orders are told: each change of the records counts.
+    fn order_version(&self) -> Option<StateVersion> {
+        let (_, revision) = self.version()?;
+        Some(StateVersion { recoveries: self.state_version().recoveries, revision })
+    }
+}
+
+impl OrderBook {
+    /// Parts that this version understands, as they are known.
+    #[must_use]
+    pub fn known(&self) -> KnownParts {
+        let known = |name| match self.0.get(&name) {
+            Some(heard) => KnownPart { version: Some(heard.version), hash: heard.part.as_ref().map(OrderPart::hash) },
+            None => KnownPart::default(),
+        };
+        PartName::ALL.map(|name| (name, known(name))).into()
+    }
+
+    /// Takes an order, and says whether the part is another one than before. One that is no newer than what was heard changes nothing.
+    pub fn take(&mut self, Order { name, version, contents }: Order) -> bool {
+        let before = self.0.get(&name);
+        if before.is_some_and(|before| before.version >= version) {
+            return false;
+        }
+        let part = contents.map(OrderPart::of);
+        let is_another = before.and_then(|before| before.part.as_ref()) != part.as_ref();
+        self.0.insert(name, Heard { version, part });
+        is_another
+    }
+
+    /// Registries that the machine pulls from as it is ordered; none where nothing is said of any.
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn registries(&self) -> Result<Vec<RegistryRecord>, BadRecord> {
+        let part = self.0.get(&PartName::Registries).and_then(|heard| heard.part.as_ref());
+        part.map_or(Ok(Vec::new()), |part| decode_registries(part.contents()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+    use crate::fixture;
+    use crate::key::Key;
+    use crate::record::{ChangeCount, Cluster};
+    use crate::state::{Change, KeyValue};
+
+    /// A change that is written in one revision, with the version.
+    #[derive(Debug, Clone, Copy)]
+    enum Written {
+        /// This registry gets so many mirrors.
+        Set(u8, u8),
+        /// Removal of this registry.
+        Removed(u8),
+        /// The machine is a worker, or none.
+        Worker(bool),
+        /// A coordinator goes on from its own copy: what it had not seen is gone.
+        Recovered,
+    }
+
+    fn written() -> impl Strategy<Value = Written> {
+        prop_oneof![
+            4 => (1_u8..4, 1_u8..4).prop_map(|(n, mirrors)| Written::Set(n, mirrors)),
+            3 => (1_u8..4).prop_map(Written::Removed),
+            1 => any::<bool>().prop_map(Written::Worker),
+            1 => Just(Written::Recovered),
+        ]
+    }
+
+    /// States after each change, from that of a cluster with one worker.
+    fn history(all: &[Written]) -> Vec<State> {
+        let (mut state, mut cluster) = (State::default(), fixture::cluster());
+        let mut states = Vec::new();
+        for (count, written) in (1_u64..).zip([&Written::Worker(true)].into_iter().chain(all)) {
+            // After a recovery revisions count anew.
+            let revision = match written {
+                Written::Recovered => 1,
+                Written::Set(..) | Written::Removed(_) | Written::Worker(_) => {
+                    state.version().map_or(0, |(_, revision)| revision) + 1
+                }
+            };
+            let put = |key: Key, value| Change::Put(KeyValue { key: key.bytes(), value, mod_revision: revision });
+            let change = match *written {
+                Written::Set(n, mirrors) => {
+                    let registry = fixture::registry(n, mirrors);
+                    put(Key::Registry(registry.host()), registry.encode())
+                }
+                Written::Removed(n) => {
+                    let key = Key::Registry(fixture::registry(n, 1).host()).bytes();
+                    Change::Delete { key, mod_revision: revision }
+                }
+                Written::Worker(works) => {
+                    let mut machine = fixture::machine(1);
+                    if !works {
+                        (machine.pods, machine.kubernetes) = (None, [].into());
+                    }
+                    put(Key::Machine(machine.id()), machine.encode())
+                }
+                Written::Recovered => {
+                    cluster = Cluster { recoveries: cluster.recoveries + 1, ..cluster };
+                    put(Key::Cluster, cluster.encode())
+                }
+            };
+            state.apply([change, put(Key::Version, ChangeCount(count).encode())]).expect("our own");
+            states.push(state.clone());
+        }
+        states
+    }
+
+    /// Registries that the machine is to go by, without any of the above.
+    fn wanted(state: &State) -> Vec<RegistryRecord> {
+        let works = state.machine(&id()).is_some_and(|machine| machine.pods.is_some());
+        if works { state.registries().values().cloned().collect() } else { Vec::new() }
+    }
+
+    fn id() -> MachineId {
+        fixture::machine(1).id()
+    }
+
+    /// A step of a machine that listens to one coordinator at a time.
+    #[derive(Debug, Clone)]
+    enum Step {
+        /// The machine listens to this coordinator; what was under way of another one is lost.
+        Listens(Index),
+        /// A coordinator sees more of the records.
+        Sees(Index, Index),
+        /// The coordinator that is listened to tells what is new.
+        Tells,
+        /// An order that is under way arrives, in whatever order.
+        Arrives(Index),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            1 => any::<Index>().prop_map(Step::Listens),
+            3 => (any::<Index>(), any::<Index>()).prop_map(|(whom, what)| Step::Sees(whom, what)),
+            4 => Just(Step::Tells),
+            4 => any::<Index>().prop_map(Step::Arrives),
+        ]
+    }
+
+    proptest! {
+        /// Orders that are lost, late or told by a coordinator that lags end with what the newest records say.
+        ///
+        /// Proves: W5
+        #[test]
+        fn a_machine_ends_with_the_orders_of_the_newest_records(
+            all in prop::collection::vec(written(), 1..30),
+            steps in prop::collection::vec(step(), 0..80),
+        ) {
+            let states = history(&all);
+            let mut seen = [0_usize; 3];
+            let mut book = OrderBook::default();
+            let (mut attended, mut known, mut under_way) = (0, book.known(), Vec::new());
+            let mut before = None;
+            for step in steps {
+                match step {
+                    Step::Listens(whom) => {
+                        (attended, known) = (whom.index(3), book.known());
+                        under_way.clear();
+                    }
+                    Step::Sees(whom, what) => {
+                        let whom = whom.index(3);
+                        seen[whom] = seen[whom].max(what.index(states.len()));
+                    }
+                    Step::Tells => under_way.extend(states[seen[attended]].order(&id(), &mut known)),
+                    Step::Arrives(which) => if !under_way.is_empty() {
+                        let was = book.registries();
+                        let changes = book.take(under_way.swap_remove(which.index(under_way.len())));
+                        prop_assert_eq!(was != book.registries(), changes);
+                    }
+                }
+                let version = book.known()[&PartName::Registries].version;
+                prop_assert!(version >= before);
+                before = version;
+                if let Some(version) = version {
+                    let of = states.iter().find(|state| state.order_version() == Some(version)).expect("a state");
+                    prop_assert_eq!(book.registries(), Ok(wanted(of)), "what is gone by was so once");
+                }
+            }
+            // Orders are not lost on a connection, and come in their order there.
+            for state in [&states[seen[attended]], &states[states.len() - 1]] {
+                for order in under_way.drain(..).chain(state.order(&id(), &mut known)).collect::<Vec<_>>() {
+                    book.take(order);
+                }
+            }
+            prop_assert_eq!(book.registries(), Ok(wanted(&states[states.len() - 1])));
+            prop_assert_eq!(states[states.len() - 1].order(&id(), &mut book.known()), None, "nothing is new then");
+        }
+    }
+
+    /// Proves: W5
+    #[test]
+    fn a_part_is_told_to_workers_that_understand_it() {
+        let states = history(&[Written::Set(1, 1), Written::Worker(false)]);
+        let begins = OrderBook::default().known();
+        let order = states[1].order(&id(), &mut begins.clone()).expect("it works");
+        let told = decode_registries(&order.contents.expect("one registry"));
+        assert_eq!(told, Ok(vec![fixture::registry(1, 1)]));
+        assert_eq!(states[1].order(&id(), &mut KnownParts::new()), None, "an older machine understands none");
+        assert_eq!(states[2].order(&id(), &mut begins.clone()), None, "nobody but workers");
+        assert_eq!(states[1].order(&MachineId([9; 16]), &mut begins.clone()), None);
+        assert_eq!(states[0].order(&id(), &mut { begins }), None, "nothing is said of any registry");
+    }
+}

@@ -1,0 +1,37 @@
+//! Orders that the machine goes by: what coordinators told it, its own records among them. Whoever performs them follows.
+
+use std::sync::Arc;
+
+use cluster::View;
+use cluster::orders::{KnownParts, Order, OrderBook};
+use model::MachineId;
+use tokio::sync::watch;
+
+/// Orders of the machine; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Orders(Arc<watch::Sender<OrderBook>>);
+
+impl Orders {
+    /// Parts that this version understands, as they are known.
+    pub(crate) fn known(&self) -> KnownParts {
+        self.0.borrow().known()
+    }
+
+    /// Takes an order of a coordinator.
+    pub(crate) fn take(&self, order: Order) {
+        self.0.send_if_modified(|book| book.take(order));
+    }
+
+    /// Takes what the machine's own records order.
+    pub(super) fn take_own(&self, view: &View, machine: &MachineId) {
+        let mut known = self.known();
+        while let Some(order) = view.state().order(machine, &mut known) {
+            self.take(order);
+        }
+    }
+
+    /// Tells of each other order.
+    pub(crate) fn watch(&self) -> watch::Receiver<OrderBook> {
+        self.0.subscribe()
+    }
+}
