@@ -47,7 +47,7 @@ pub use counters::{DropReason, FrameCounters};
 pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_DELAY, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
 pub use frame::{Decoder, Frame, Runt, TooLong, encode};
 pub use gateway::{BadGateway, GatewaySetup, GatewayTarget};
-pub use host::{BadSetup, NoReport, Setup, StaticRoute};
+pub use host::{BadSetup, Conversation, NoReport, PortService, Setup, StaticRoute};
 pub use leases::LeaseState;
 pub use names::answer as answer_name;
 pub use pcap::Direction;
@@ -80,7 +80,8 @@ pub struct Cable {
     socket: PathBuf,
 }
 
-/// A small host of our own: it answers ARP, scans, gives leases if it is set up to, and refuses connections to itself.
+/// A small host of our own: it answers ARP, scans, gives leases if it is set up to, and refuses connections to itself, but to services
+/// that it is given.
 #[derive(Debug, Clone)]
 pub struct OwnHost(Cable);
 
@@ -280,6 +281,12 @@ impl OwnHost {
     pub fn name(&self, name: &str, address: Ipv4Addr) {
         let (port, name) = (self.0.port, name.to_owned());
         self.0.network.ask(move |shell| shell.wiring.name(port, &name, address));
+    }
+
+    /// From now on this program listens at a port of the host.
+    pub fn serve(&self, port: u16, service: impl PortService + 'static) {
+        let host = self.0.port;
+        self.0.network.ask(move |shell| shell.wiring.serve(host, port, Box::new(service)));
     }
 
     /// The address that the card `mac` holds of the host's DHCP server, or has been offered.

@@ -1,5 +1,6 @@
 //! A host of our own on a segment: ARP, static routes, scans, leases, names. Pure: frames and `now` in, frames out.
-//! Nothing listens on it: whoever asks it for a TCP connection is refused, and so knows that it was reached.
+//! Nothing listens on it but the services that it is given: whoever asks it for another TCP connection is refused, and so knows
+//! that it was reached.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
 //! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's. Behind the probes of each round goes a
@@ -24,8 +25,12 @@ use super::scan::{CAUGHT_UP, Next, PortAnswer, PortQuestion, Report, Scan};
 use super::wire::{OUTGOING, Wire, instant};
 use crate::machine::Mac;
 use barrier::Part;
+use service::Services;
 
 mod barrier;
+mod service;
+
+pub use service::{Conversation, PortService};
 
 /// Addresses and routes of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +99,7 @@ pub(super) struct Station {
     leases: Option<Leases>,
     /// Names that it answers, if it has any, in small letters.
     names: BTreeMap<String, Ipv4Addr>,
+    services: Services,
 }
 
 struct Running {
@@ -156,6 +162,7 @@ impl Station {
             asked: vec![],
             leases,
             names: BTreeMap::new(),
+            services: Services::default(),
         })
     }
 
@@ -169,6 +176,11 @@ impl Station {
     /// From now on it is a resolver, too, that answers this name.
     pub(super) fn name(&mut self, name: &str, address: Ipv4Addr) {
         self.names.insert(name.to_ascii_lowercase(), address);
+    }
+
+    /// From now on a program listens at this port of all its addresses.
+    pub(super) fn serve(&mut self, port: u16, service: Box<dyn PortService>) {
+        self.services.add(port, service, &mut self.sockets);
     }
 
     /// Takes a frame from its cable.
@@ -213,7 +225,10 @@ impl Station {
 
     /// Does what there is to do now; the result of a scan that has ended.
     pub(super) fn poll(&mut self, now: Duration) -> Option<Result<Report, NoReport>> {
-        let left_before = self.exchange(now);
+        let mut left_before = self.exchange(now);
+        while self.services.work(&mut self.sockets) {
+            left_before |= self.exchange(now);
+        }
         self.answer_barriers();
         let mut running = self.scan.take()?;
         let began = *running.began.get_or_insert(now);
@@ -355,7 +370,7 @@ impl Station {
             ack_number: Some(asked.sequence + 1),
             ..segment(TcpControl::Rst)
         };
-        self.has(asked.to).then(|| tcp(asked.to, asked.from, &refusal))
+        (self.has(asked.to) && !self.services.has(this)).then(|| tcp(asked.to, asked.from, &refusal))
     }
 
     /// Whether this is an address of its own.

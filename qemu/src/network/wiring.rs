@@ -17,7 +17,7 @@ use super::counters::{DropReason, FrameCounters};
 use super::fault::{Faults, Line, Random};
 use super::frame::Frame;
 use super::gateway::{BadGateway, Connection, Gateway, GatewaySetup, GatewayTarget, LegId};
-use super::host::{BadSetup, NoReport, Setup, Station};
+use super::host::{BadSetup, NoReport, PortService, Setup, Station};
 use super::leases::LeaseState;
 use super::pcap::Direction;
 use super::scan::{Report, Scan};
@@ -244,6 +244,13 @@ impl Wiring {
     pub(super) fn name(&mut self, host: Port, name: &str, address: Ipv4Addr) {
         if let End::Host(station) = &mut self.cables[host.0].end {
             station.name(name, address);
+        }
+    }
+
+    /// Has a program listen at a port of a host of ours.
+    pub(super) fn serve(&mut self, host: Port, port: u16, service: Box<dyn PortService>) {
+        if let End::Host(station) = &mut self.cables[host.0].end {
+            station.serve(port, service);
         }
     }
 

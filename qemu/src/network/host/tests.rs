@@ -7,6 +7,7 @@ use dhcp::frame::{self, Datagram};
 use smoltcp::socket::tcp as stream;
 
 use super::super::fault::Random;
+use super::super::peer::Peer;
 use super::*;
 
 const ASKER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
@@ -369,4 +370,72 @@ fn a_host_answers_names_once_it_has_one() {
     station.name("M1", BEHIND);
     assert_eq!(answers(&mut station, ASKER), Some(true));
     assert_eq!(answers(&mut station, TARGET), None, "another's address");
+}
+
+/// Program that says what it hears, and ends at a line's end.
+struct Echo;
+
+struct EchoCaller(bool);
+
+impl PortService for Echo {
+    fn accept(&mut self) -> Box<dyn Conversation> {
+        Box::new(EchoCaller(false))
+    }
+}
+
+impl Conversation for EchoCaller {
+    fn hear(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.0 |= bytes.ends_with(b"\n");
+        bytes.to_vec()
+    }
+
+    fn is_over(&self) -> bool {
+        self.0
+    }
+}
+
+/// Bytes that the `n`-th caller, of the host's port, hears until the end, and whether there was one in time.
+fn call(host: &mut Station, n: u8, port: u16, says: &[u8]) -> (Vec<u8>, bool) {
+    let address = Ipv4Addr::new(192, 168, 7, 10 + n);
+    let mut caller = Peer::new(Mac::numbered(10 + u32::from(n)), address, ASKER);
+    caller.connect((ASKER, port));
+    let (mut heard, mut said) = (Vec::new(), 0);
+    for step in 0..2000_u32 {
+        let now = STEP * (step + 2000 * u32::from(n));
+        let socket = caller.tcp();
+        if socket.can_send() && said < says.len() {
+            said += socket.send_slice(&says[said..]).unwrap();
+        }
+        while socket.can_recv() {
+            socket.recv(|bytes| (bytes.len(), heard.extend_from_slice(bytes))).unwrap();
+        }
+        if step > 0 && matches!(socket.state(), stream::State::Closed | stream::State::TimeWait) {
+            return (heard, said > 0);
+        }
+        if said > 0 && !socket.may_recv() {
+            socket.close();
+        }
+        let _no_scan_runs = host.poll(now);
+        let asked: Vec<Frame> = std::iter::from_fn(|| host.send()).collect();
+        for frame in caller.exchange(asked.into_iter(), now) {
+            host.receive(frame, now);
+        }
+    }
+    (heard, false)
+}
+
+#[test]
+fn a_service_is_called_at_its_port_and_nothing_at_others() {
+    let mut host = asker();
+    host.serve(80, Box::new(Echo));
+    // More than a window, and more callers than there are places.
+    let long = [vec![7; 200_000], b"\n".to_vec()].concat();
+    for (n, says) in [(0, &long), (1, &b"a\n".to_vec())] {
+        let (heard, whole) = call(&mut host, n, 80, says);
+        assert!(heard == *says && whole, "{} of {}, {whole}", heard.len(), says.len());
+    }
+    for n in 2..20 {
+        assert_eq!(call(&mut host, n, 80, b"b\n"), (b"b\n".to_vec(), true));
+    }
+    assert_eq!(call(&mut host, 20, 81, b"a\n"), (vec![], false), "refused");
 }
