@@ -419,7 +419,7 @@ impl Cluster {
         self.run(&[&["kubectl", "--"], arguments].concat())
     }
 
-    fn run(&self, command: &[&str]) -> Result<String, CommandRefusal> {
+    pub(crate) fn run(&self, command: &[&str]) -> Result<String, CommandRefusal> {
         let address = self.vm.forward(model::PUBLIC_API_PORT).map(|address| address.to_string()).unwrap_or_default();
         self.owner.run(&[&["-c", NAME, "--address", &address], command].concat())
     }

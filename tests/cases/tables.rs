@@ -19,6 +19,7 @@ mod network;
 mod pods;
 mod records;
 mod recover;
+mod registries;
 mod saved;
 mod shutdown;
 mod siege;
@@ -72,6 +73,7 @@ pub const TABLES: &[CaseTable] = &[
     of!(kube::COPIES, Prompt),
     of!(workers::COPIES, Alone),
     of!(images, Alone),
+    of!(registries, Alone),
     of!(pods, Prompt),
     of!(volumes, Prompt),
 ];
