@@ -58,8 +58,8 @@ pub(crate) const POD: &str = "--timeout=300s";
 pub(crate) const NAME: &str = "kube";
 /// Service that ends by itself once the renewal of a lease takes 10 s (client-go, `leaderelection`).
 pub(crate) const LOSES_LEASES: &str = "kube.controllers";
-/// Room for etcd, images and pods.
-const DISK_MIB: u64 = 3072;
+/// Room for etcd, images, pods and volumes, to which 2 GiB are promised less.
+const DISK_MIB: u64 = 6144;
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf], starts: Starts::From(KUBERNETES), run }
 }
