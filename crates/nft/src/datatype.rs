@@ -138,12 +138,20 @@ impl Datatype {
         })
     }
 
-    /// Reads an address or a prefix of addresses: the first and the last, as numbers. Types that are no addresses have no prefixes.
+    /// Reads an address or a prefix of addresses, a port or a range of ports: the first and the last, as numbers.
     ///
     /// # Errors
     /// [`ValueError`].
     pub(crate) fn range(self, text: &str) -> Result<(u128, u128), ValueError> {
         let wrong = || ValueError { text: text.to_owned(), of: "address or prefix" };
+        let number_of =
+            |text| self.read(text).map(|bytes| bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)));
+        if self == Self::Port {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let (first, last) = (number_of(first)?, number_of(last)?);
+            let wrong = || ValueError { text: text.to_owned(), of: "range of ports" };
+            return (first <= last).then_some((first, last)).ok_or_else(wrong);
+        }
         let (first, length) = match text.split_once('/') {
             Some((first, length)) => (first, number(length).ok_or_else(wrong)?),
             None => (text, self.bits()),
@@ -151,7 +159,7 @@ impl Datatype {
         if !matches!(self, Self::Ipv4 | Self::Ipv6) || length > self.bits() {
             return Err(wrong());
         }
-        let first = self.read(first)?.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+        let first = number_of(first)?;
         let host = host_bits(self.bits() - length);
         Ok((first & !host, first & !host | host))
     }
@@ -313,7 +321,12 @@ mod tests {
         assert_eq!(Datatype::Ipv6.range("::/0").ok(), Some((0, u128::MAX)));
         assert_eq!(Datatype::Ipv6.range("fd00::/8").map(|(first, _)| first >> 120), Ok(0xfd));
         assert!([range("10.0.0.0/33"), range("10.0.0.0/"), range("x/8")].iter().all(Option::is_none));
-        assert!(Datatype::Port.range("80").is_err());
+        assert!(Datatype::Protocol.range("80").is_err());
+        let ports = ["80", "80-90", "7-7"].map(|text| Datatype::Port.range(text).ok());
+        assert_eq!(ports, [Some((80, 80)), Some((80, 90)), Some((7, 7))]);
+        assert!(
+            ["90-80", "80-", "-80", "80-65536", "1-2-3", "80/8"].iter().all(|text| Datatype::Port.range(text).is_err())
+        );
     }
 
     proptest! {

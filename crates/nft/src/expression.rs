@@ -58,6 +58,8 @@ pub(crate) enum Looked {
 pub(crate) enum Comparison {
     Equal = 0,
     Unequal = 1,
+    AtMost = 3,
+    AtLeast = 5,
 }
 
 /// End of a packet in a chain (`NF_*`, `NFT_*`).
@@ -253,7 +255,12 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = |comparison: Comparison| if comparison == Comparison::Equal { "eq" } else { "neq" };
+        let by = |comparison: Comparison| match comparison {
+            Comparison::Equal => "eq",
+            Comparison::Unequal => "neq",
+            Comparison::AtMost => "lte",
+            Comparison::AtLeast => "gte",
+        };
         let meta = |meta: Meta| match meta {
             Meta::Mark => "mark",
             Meta::InputName => "iifname",

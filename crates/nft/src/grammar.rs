@@ -298,7 +298,8 @@ fn comparison(words: &mut Words) -> Read<Statement> {
     // A concatenation is compared with a set alone.
     let [field] = fields[..] else { return Err(words.unexpected().into()) };
     if !words.accept("{") {
-        return Ok(Statement::Compare(field, comparison, operand(field, &words.text()?)?));
+        let operand = operand(field, &words.text()?)?;
+        return compare(field, comparison, operand);
     }
     let mut texts = vec![words.text()?];
     while words.accept(",") {
@@ -306,9 +307,17 @@ fn comparison(words: &mut Words) -> Read<Statement> {
     }
     words.expect("}")?;
     if let [one] = texts.as_slice() {
-        return Ok(Statement::Compare(field, comparison, operand(field, one)?));
+        return compare(field, comparison, operand(field, one)?);
     }
     Ok(Statement::Among(field, comparison, listed(field, &texts)?))
+}
+
+/// A comparison, of which those that nobody writes are not known: that a value is outside of a range.
+fn compare(field: Field, comparison: Comparison, operand: Operand) -> Read<Statement> {
+    if matches!(operand, Operand::Range(..)) && comparison == Comparison::Unequal {
+        return unexpected("!=");
+    }
+    Ok(Statement::Compare(field, comparison, operand))
 }
 
 fn operand(field: Field, text: &str) -> Read<Operand> {
@@ -323,13 +332,19 @@ fn operand(field: Field, text: &str) -> Read<Operand> {
             let bits = bits.ok_or_else(|| WordError::Unexpected(text.to_owned()))?;
             Ok(Operand::Prefix(datatype.read(address)?, bits))
         }
+        (Field::Port(_) | Field::PortOf(..), ..) if text.contains('-') => {
+            let (first, last) = datatype.range(text)?;
+            let bytes = |port: u128| port.to_be_bytes()[14..].to_vec();
+            Ok(Operand::Range(bytes(first), bytes(last)))
+        }
         _ => Ok(Operand::Exactly(datatype.read(text)?)),
     }
 }
 
 fn listed(field: Field, texts: &[String]) -> Read<Listed> {
     let datatype = field.datatype();
-    if !texts.iter().any(|text| text.contains('/')) {
+    let is_range = |text: &String| text.contains('/') || (datatype == Datatype::Port && text.contains('-'));
+    if !texts.iter().any(is_range) {
         return Ok(Listed::Values(texts.iter().map(|text| datatype.read(text)).collect::<Result<_, _>>()?));
     }
     let mut ranges = texts.iter().map(|text| datatype.range(text)).collect::<Result<Vec<_>, _>>()?;

@@ -38,6 +38,8 @@ pub(crate) enum Operand {
     Prefix(Vec<u8>, u32),
     /// Beginning of a link's name.
     Beginning(Vec<u8>),
+    /// First and last value of a range that the field is in.
+    Range(Vec<u8>, Vec<u8>),
 }
 
 /// Elements of a set that a rule lists itself.
@@ -253,6 +255,11 @@ impl<E, F: FnMut(&Anonymous<'_>) -> Result<SetName, E>> Expressions<F> {
             Operand::Beginning(value) => {
                 self.expressions.extend([load(all), Expression::Compare(comparison, value.clone())]);
             }
+            Operand::Range(first, last) => self.expressions.extend([
+                load(all),
+                Expression::Compare(Comparison::AtLeast, first.clone()),
+                Expression::Compare(Comparison::AtMost, last.clone()),
+            ]),
             Operand::Prefix(address, bits) => {
                 let mask: Vec<u8> = (0..all).map(|byte| mask(*bits, byte)).collect();
                 let value: Vec<u8> = address.iter().zip(&mask).map(|(byte, mask)| byte & mask).collect();

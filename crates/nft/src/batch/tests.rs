@@ -126,6 +126,8 @@ fn a_line_that_is_not_understood_is_named() {
         ),
         ("add rule ip t c numgen random mod 0 vmap { 0 : drop }", "unexpected `0`"),
         ("add rule ip t c numgen random mod 1 vmap { 0 : 1 }", "unexpected `1`"),
+        ("add rule ip t c tcp dport != 80-90 drop", "unexpected `!=`"),
+        ("add rule ip t c tcp dport { 90-80, 443 } drop", "`90-80` is no range of ports"),
         ("add rule ip t c ip saddr 10.0.0 drop", "`10.0.0` is no ipv4_addr"),
         ("add rule ip t c tcp dport 65536 drop", "`65536` is no inet_service"),
         ("add rule ip t c accept comment \"x", "a quotation mark without its end"),
