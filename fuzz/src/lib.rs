@@ -238,6 +238,16 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "kube_claims", run: programs::kube_claims, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_volumes", run: programs::kube_volumes, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
+    FuzzTarget {
+        name: "netpolicy_objects",
+        run: programs::netpolicy_objects,
+        because: "whoever may, writes to the apiserver",
+    },
+    FuzzTarget {
+        name: "netpolicy_part",
+        run: programs::netpolicy_part,
+        because: "a coordinator may run another version, or be hostile",
+    },
     FuzzTarget { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },

@@ -2,12 +2,14 @@
 //! which holds what anybody with write access to it has written.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
 use etcd::{Progress, RecordsReader, members};
 use kubeapi::{ApiWrite, Collection, Objects, Reflector, Resource};
-use model::{KubernetesRole, MachineId, NodeName};
+use model::{Ipv4Prefix, KubernetesRole, MachineId, NodeName};
+use netpolicy::{Inventory, KubernetesInventory, PolicyPart, compile};
 use prost::Message;
 use services::node_status::{ThisBoot, readiness};
 use upkeep::drain::{Drain, DrainStep};
@@ -114,6 +116,33 @@ fn followed<T: Resource>(collection: Collection, bytes: &[u8], look: impl Fn(&Ob
         look(objects);
     }
     outcome(&listed.and(watched))
+}
+
+/// Pods, namespaces and network policies, one list a line. Whatever they are, machines read their parts, and `nft` their tables.
+pub fn netpolicy_objects(bytes: &[u8]) -> ParseVerdict {
+    let mut lists = bytes.split(|byte| *byte == b'\n');
+    let mut list = || lists.next().unwrap_or_default();
+    let read = KubernetesInventory::read(list(), list(), list());
+    if let Ok(cluster) = &read {
+        let compiled = compile(&Inventory::from(cluster));
+        for node in ["one", "two", ""] {
+            let part = &compiled.part(node).bytes;
+            assert_eq!(netpolicy_part(part), ParseVerdict::Accepted, "a machine does not read its part");
+        }
+    }
+    outcome(&read)
+}
+
+/// Part of a machine, and the table that it becomes.
+pub fn netpolicy_part(bytes: &[u8]) -> ParseVerdict {
+    let read = PolicyPart::read(bytes);
+    if let Ok(part) = &read {
+        let own = Ipv4Prefix::around(Ipv4Addr::new(10, 244, 1, 0), 24).expect("a prefix");
+        let table = nft::Transaction::parse(&netpolicy::written(part, own)).expect("the table is nftables' language");
+        let batch = table.batch(&nft::KernelSets::new()).expect("the table has its sets");
+        assert!(!batch.is_empty(), "a table says nothing");
+    }
+    outcome(&read)
 }
 
 /// The lease of this machine's node, which is Ready.

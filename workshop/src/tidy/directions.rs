@@ -48,6 +48,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("kubeapi", Kind::Pure),
     ("member", Kind::Pure),
     ("mesh", Kind::Pure),
+    ("netpolicy", Kind::Pure),
     ("nft", Kind::Pure),
     ("oci", Kind::Pure),
     ("enrol", Kind::Pure),
