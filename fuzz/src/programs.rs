@@ -9,7 +9,7 @@ use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse
 use etcd::{Progress, RecordsReader, members};
 use kubeapi::{ApiWrite, Collection, Objects, Reflector, Resource};
 use model::{Ipv4Prefix, KubernetesRole, MachineId, NodeName};
-use netpolicy::{Inventory, KubernetesInventory, PolicyPart, compile};
+use netpolicy::{KubernetesInventory, PolicyInputs, PolicyPart, compile};
 use prost::Message;
 use services::node_status::{ThisBoot, readiness};
 use upkeep::drain::{Drain, DrainStep};
@@ -124,7 +124,7 @@ pub fn netpolicy_objects(bytes: &[u8]) -> ParseVerdict {
     let mut list = || lists.next().unwrap_or_default();
     let read = KubernetesInventory::read(list(), list(), list());
     if let Ok(cluster) = &read {
-        let compiled = compile(&Inventory::from(cluster));
+        let compiled = compile(&PolicyInputs::from(cluster));
         for node in ["one", "two", ""] {
             let part = &compiled.part(node).bytes;
             assert_eq!(netpolicy_part(part), ParseVerdict::Accepted, "a machine does not read its part");

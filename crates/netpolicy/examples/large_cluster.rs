@@ -2,7 +2,7 @@
 //! `time cargo run --release -p netpolicy --example large_cluster`.
 #![expect(clippy::print_stdout, reason = "an example shows what it did")]
 
-use netpolicy::{Inventory, KubernetesInventory, PolicyPart, compile};
+use netpolicy::{KubernetesInventory, PolicyInputs, PolicyPart, compile};
 use serde_json::{Value, json};
 
 const PODS: usize = 5_000;
@@ -12,7 +12,7 @@ const NODES: usize = 50;
 
 fn main() {
     let cluster = cluster();
-    let compiled = compile(&Inventory::from(&cluster));
+    let compiled = compile(&PolicyInputs::from(&cluster));
     let sizes: Vec<usize> = (0..NODES).map(|node| compiled.part(&format!("node-{node}")).bytes.len()).collect();
     let first = PolicyPart::read(&compiled.part("node-0").bytes);
     println!(

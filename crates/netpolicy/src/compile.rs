@@ -19,7 +19,7 @@ use crate::part::{
 
 /// Objects of a cluster that policies are about, in any order.
 #[derive(Debug, Clone, Default)]
-pub struct Inventory<'a> {
+pub struct PolicyInputs<'a> {
     /// All pods.
     pub pods: Vec<&'a PolicyPod>,
     /// All namespaces.
@@ -47,7 +47,7 @@ pub struct EncodedPart {
     pub bytes: Vec<u8>,
 }
 
-impl<'a> From<&'a KubernetesInventory> for Inventory<'a> {
+impl<'a> From<&'a KubernetesInventory> for PolicyInputs<'a> {
     fn from(all: &'a KubernetesInventory) -> Self {
         let KubernetesInventory { pods, namespaces, policies } = all;
         Self {
@@ -75,12 +75,12 @@ impl EncodedPart {
 
 /// Compiles the policies of a cluster.
 #[must_use]
-pub fn compile(inventory: &Inventory<'_>) -> CompiledPolicies {
+pub fn compile(inventory: &PolicyInputs<'_>) -> CompiledPolicies {
     within(inventory, MOST_BYTES)
 }
 
 /// Compiles parts of at most so many bytes.
-fn within(inventory: &Inventory<'_>, most: usize) -> CompiledPolicies {
+fn within(inventory: &PolicyInputs<'_>, most: usize) -> CompiledPolicies {
     let mut policies = inventory.policies.clone();
     if policies.is_empty() {
         let elsewhere = EncodedPart::of(&PolicyPart::default());

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::address::Protocol;
-use crate::object::{Labels, PolicyMeta, PolicyNamespace, PolicyPod, Selector};
+use kubeapi::ObjectMeta;
+
+use crate::object::{Labels, PolicyNamespace, PolicyPod, Selector};
 
 /// Pod that has addresses of its own.
 #[derive(Debug)]
@@ -97,7 +99,7 @@ impl<'a> IndexedPod<'a> {
         for (name, protocol, number) in pod.named_ports() {
             ports.entry((name, protocol)).or_insert(number);
         }
-        let PolicyMeta { name, namespace, labels } = &pod.metadata;
+        let ObjectMeta { name, namespace, labels, .. } = &pod.metadata;
         let node = pod.spec.node_name.as_str();
         (!addresses.is_empty()).then_some(Self { namespace, name, node, addresses, ports, labels })
     }

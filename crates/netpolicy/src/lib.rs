@@ -23,7 +23,7 @@ mod object;
 mod part;
 mod table;
 
-pub use compile::{CompiledPolicies, EncodedPart, Inventory, compile};
+pub use compile::{CompiledPolicies, EncodedPart, PolicyInputs, compile};
 pub use notice::{NoticeReason, PolicyNotice};
 pub use object::{InventoryError, KubernetesInventory, NetworkPolicy, PolicyNamespace, PolicyPod};
 pub use part::{MOST_BYTES, PolicyPart, PolicyPartError};

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use kubeapi::{ObjectMeta, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -12,20 +13,10 @@ use crate::address::Protocol;
 /// Labels of an object.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// Name and labels of an object.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct PolicyMeta {
-    pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) namespace: String,
-    #[serde(default)]
-    pub(crate) labels: Labels,
-}
-
 /// Pod, as far as policies look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PolicyPod {
-    pub(crate) metadata: PolicyMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PodSpec,
     #[serde(default)]
@@ -81,18 +72,36 @@ pub(crate) struct PodAddress {
     pub(crate) ip: String,
 }
 
+impl Resource for PolicyPod {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
 /// Namespace, as far as policies look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PolicyNamespace {
-    pub(crate) metadata: PolicyMeta,
+    pub(crate) metadata: ObjectMeta,
+}
+
+impl Resource for PolicyNamespace {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
 }
 
 /// Policy of the network, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NetworkPolicy {
-    pub(crate) metadata: PolicyMeta,
+    pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PolicySpec,
+}
+
+impl Resource for NetworkPolicy {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

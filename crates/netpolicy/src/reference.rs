@@ -13,7 +13,7 @@ use crate::object::{
     Labels, NetworkPolicy, PolicyPeer, PolicyPod, PolicyPort, PortName, Requirement, Selector, SelectorOperator,
 };
 use crate::part::{Peers, PolicyPart, Ports};
-use crate::{Inventory, KubernetesInventory, compile, written};
+use crate::{KubernetesInventory, PolicyInputs, compile, written};
 
 /// Connection by its two ends, the protocol and the port at its destination.
 #[derive(Debug, Clone, Copy)]
@@ -354,7 +354,7 @@ proptest! {
     /// Proves: W2
     #[test]
     fn parts_and_tables_judge_as_the_reference_does(cluster in cluster()) {
-        let compiled = compile(&Inventory::from(&cluster));
+        let compiled = compile(&PolicyInputs::from(&cluster));
         let parts = NODES.map(|node| PolicyPart::read(&compiled.part(node).bytes).expect("a machine reads it"));
         let texts = [0, 1].map(|node| written(&parts[node], own(node)));
         for text in &texts {

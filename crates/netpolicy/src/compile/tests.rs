@@ -33,7 +33,7 @@ fn judged(compiled: &CompiledPolicies, node: &str) -> JudgedPods {
 }
 
 fn compiled(pods: &[Value], policies: &[Value]) -> CompiledPolicies {
-    compile(&Inventory::from(&cluster(pods, policies)))
+    compile(&PolicyInputs::from(&cluster(pods, policies)))
 }
 
 fn notices(compiled: &CompiledPolicies) -> Vec<String> {
@@ -150,9 +150,9 @@ fn what_does_not_fit_is_closed_and_named() {
     let large = json!([{ "ipBlock": { "cidr": "10.0.0.0/8", "except": except } }]);
     let one = json!({ "podSelector": { "matchLabels": { "name": "b" } }, "ingress": [{ "from": large }] });
     let cluster = cluster(&three(), &[policy("p", &one), policy("q", &json!({ "podSelector": {} }))]);
-    let all = compile(&Inventory::from(&cluster));
+    let all = compile(&PolicyInputs::from(&cluster));
     assert_eq!((judged(&all, "one").pods.len(), all.notices.len()), (2, 0), "all of it fits into 4 MiB");
-    let small = within(&Inventory::from(&cluster), 1_000);
+    let small = within(&PolicyInputs::from(&cluster), 1_000);
     let left: Vec<_> = judged(&small, "one").pods.into_keys().collect();
     assert_eq!(left, [Ipv4Addr::new(10, 244, 1, 2)]);
     assert_eq!(judged(&small, "two").pods.len(), 1);
@@ -175,7 +175,7 @@ fn no_part_is_larger_than_it_may_be() {
     let cluster = cluster(&pods, &(2..52).map(rule).collect::<Vec<_>>());
     let mut before = 0;
     for most in [100, 1_000, 3_000, 5_000, 20_000] {
-        let all = within(&Inventory::from(&cluster), most);
+        let all = within(&PolicyInputs::from(&cluster), most);
         let known = judged(&all, "one").pods.len();
         assert!(all.part("one").bytes.len() <= most, "{most}");
         assert!(known >= before && known + all.notices.len() == 50, "{known} of 50 in {most}");
