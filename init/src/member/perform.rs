@@ -383,7 +383,7 @@ impl Performer {
         if !plan.wants(ServiceRole::Worker) {
             uplink.leads_to_no_pod().await?;
         }
-        Ok(clients.forget(&plan)?)
+        Ok(clients.forget(plan)?)
     }
 
     /// Shows the machine so.
