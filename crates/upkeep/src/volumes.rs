@@ -36,6 +36,10 @@ pub const CAPACITIES: Collection =
 const SILENT: Duration = Duration::from_secs(10);
 /// Pause before a call that was refused, or a word to people, is repeated.
 const AGAIN: Duration = Duration::from_secs(30);
+/// Pause after a write for an object, until its watch has told of it.
+const WRITTEN: Duration = Duration::from_secs(2);
+/// Steps that a look leads to: after them others have their turn.
+const MOST_STEPS: usize = 32;
 /// Time between two looks at the room that a machine has: what is promised changes by our calls alone, so a look is a cross-check.
 const LOOK: Duration = Duration::from_secs(120);
 
@@ -78,12 +82,7 @@ pub enum VolumeEffect {
     /// Write this to the Kubernetes API.
     Write(ApiWrite),
     /// Write this warning to the Kubernetes API.
-    Warn {
-        /// Object that is warned of, by its uid.
-        of: String,
-        /// Event that says so.
-        event: ApiWrite,
-    },
+    Warn(ApiWrite),
     /// Make this call to a machine, and give its answer to [`VolumeKeeper::answered`].
     Call(VolumeCall),
 }
@@ -142,46 +141,73 @@ pub struct VolumeKeeper {
     later: BTreeMap<String, Duration>,
     /// Room of each machine, and when it was asked for.
     rooms: BTreeMap<MachineId, (u64, Duration)>,
+    /// Uid of the object that had its turn last.
+    last: String,
+    /// Whether more is due than the last look led to.
+    again: bool,
 }
 
 impl VolumeKeeper {
-    /// Steps that are due, at most one of each object.
+    /// Steps that are due: at most one of each object, one call to each machine, and [`MOST_STEPS`] for objects in all. Those that are
+    /// left out come first at the next look, so nobody's claims keep another's waiting.
     #[must_use]
     pub fn due(&mut self, world: VolumeWorld<'_>, now: UpkeepTime) -> Vec<VolumeEffect> {
-        let due = |at: &Duration| *at > now.uptime;
-        self.silent.retain(|_, at| due(at));
-        self.later.retain(|_, at| due(at));
+        let waits = |at: &Duration| *at > now.uptime;
+        self.silent.retain(|_, at| waits(at));
+        self.later.retain(|_, at| waits(at));
         let machines: BTreeSet<MachineId> = world.workers.values().map(|worker| worker.machine).collect();
         self.rooms.retain(|machine, _| machines.contains(machine));
-        let mut steps = Vec::new();
-        for claim in world.claims.values().filter(|claim| !self.later.contains_key(&claim.metadata.uid)) {
-            steps.extend(provision(claim, world, now));
-        }
-        for volume in world.volumes.values().filter(|volume| !self.later.contains_key(&volume.metadata.uid)) {
-            steps.extend(keep(volume, world, now));
-        }
-        for machine in machines {
-            match self.rooms.get(&machine) {
-                Some((_, asked)) if now.uptime < *asked + LOOK => {}
-                Some(_) | None => {
-                    steps.push(VolumeEffect::Call(VolumeCall { machine, ask: VolumeAsk::Look, subject: None }));
-                }
+        self.again = false;
+        let mut steps: Vec<_> = self.capacities(world).map(VolumeEffect::Write).collect();
+        let mut called = BTreeSet::new();
+        // First: the scheduler places claims by what it is told.
+        for machine in machines.into_iter().filter(|machine| !self.silent.contains_key(machine)) {
+            let known = self.rooms.get(&machine).is_some_and(|(_, asked)| now.uptime < *asked + LOOK);
+            if !known && called.insert(machine) {
+                steps.push(VolumeEffect::Call(VolumeCall { machine, ask: VolumeAsk::Look, subject: None }));
             }
         }
-        steps.extend(self.capacities(world).map(VolumeEffect::Write));
-        steps.retain(|step| match step {
-            VolumeEffect::Call(call) => !self.silent.contains_key(&call.machine),
-            VolumeEffect::Warn { of, .. } => self.later.insert(of.clone(), now.uptime + AGAIN).is_none(),
-            VolumeEffect::Write(_) => true,
-        });
+        let most = steps.len() + MOST_STEPS;
+        for (uid, step) in self.objects(world, now) {
+            if steps.len() >= most {
+                self.again = true;
+                break;
+            }
+            match &step {
+                VolumeEffect::Call(call) if self.silent.contains_key(&call.machine) => continue,
+                VolumeEffect::Call(call) if !called.insert(call.machine) => {
+                    self.again = true;
+                    continue;
+                }
+                VolumeEffect::Call(_) => {}
+                VolumeEffect::Write(_) => drop(self.later.insert(uid.clone(), now.uptime + WRITTEN)),
+                VolumeEffect::Warn(_) => drop(self.later.insert(uid.clone(), now.uptime + AGAIN)),
+            }
+            self.last = uid;
+            steps.push(step);
+        }
+        steps
+    }
+
+    /// Step of each object that has one, with its uid, from behind the last one that had its turn.
+    fn objects(&self, world: VolumeWorld<'_>, now: UpkeepTime) -> Vec<(String, VolumeEffect)> {
+        let claims = world.claims.values().map(|claim| (&claim.metadata.uid, provision(claim, world, now)));
+        let volumes = world.volumes.values().map(|volume| (&volume.metadata.uid, keep(volume, world, now)));
+        let steps = claims.chain(volumes).filter(|(uid, _)| !self.later.contains_key(*uid));
+        let mut steps: Vec<_> =
+            steps.flat_map(|(uid, steps)| steps.into_iter().map(move |step| (uid.clone(), step))).collect();
+        steps.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let had = steps.partition_point(|(uid, _)| *uid <= self.last);
+        steps.rotate_left(had);
         steps
     }
 
     /// Time of the next look without news, by uptime.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
+        let at_once = self.again.then_some(Duration::ZERO);
         let looks = self.rooms.values().map(|(_, asked)| *asked + LOOK);
-        self.silent.values().chain(self.later.values()).copied().chain(looks).min()
+        self.silent.values().chain(self.later.values()).copied().chain(looks).chain(at_once).min()
     }
 
     /// Takes the answer to a call; what is to be written then.
@@ -189,6 +215,8 @@ impl VolumeKeeper {
         let VolumeCall { machine, ask, subject } = call;
         match (answer, ask, subject) {
             (VolumeAnswer::Room(bytes), ..) => {
+                // The scheduler is to hear of it.
+                self.again = true;
                 self.rooms.insert(*machine, (bytes, now.uptime));
                 Vec::new()
             }
@@ -261,10 +289,8 @@ fn provision(claim: &VolumeClaim, world: VolumeWorld<'_>, now: UpkeepTime) -> Ve
         // Kubernetes binds it.
         return Vec::new();
     }
-    let refused = |reason: &str| {
-        let event = objects::event(claim, "ProvisioningFailed", reason, now.unix);
-        vec![VolumeEffect::Warn { of: claim.metadata.uid.clone(), event }]
-    };
+    let refused =
+        |reason: &str| vec![VolumeEffect::Warn(objects::event(claim, "ProvisioningFailed", reason, now.unix))];
     if let Some(reason) = claim.unsupported() {
         return refused(reason);
     }
@@ -295,8 +321,7 @@ fn keep(volume: &PersistentVolume, world: VolumeWorld<'_>, now: UpkeepTime) -> V
         // Its claim is there whatever the phase says: the phase is written later than the claim.
         (Phase::Bound, Some(claim)) if !is_member => {
             let text = "the machine that holds the volume has left the cluster, and the data with it; delete the claim";
-            let event = objects::event(claim, "VolumeLost", text, now.unix);
-            vec![VolumeEffect::Warn { of: volume.metadata.uid.clone(), event }]
+            vec![VolumeEffect::Warn(objects::event(claim, "VolumeLost", text, now.unix))]
         }
         (Phase::Bound, Some(claim)) => match (claim.requested(), volume.bytes(), claim.capacity()) {
             (Some(wanted), Some(has), _) if wanted > has => call(VolumeAsk::Expand(ours.volume, wanted), Some(claim)),

@@ -13,8 +13,10 @@ use pki::{Authority, CertificateProfile};
 use probe::http::{self, Session};
 use services::ServicePlan;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use upkeep::volumes::{
-    CAPACITIES, CLAIMS, PersistentVolume, StorageCapacity, UpkeepTime, VOLUMES, VolumeClaim, VolumeEffect,
+    CAPACITIES, CLAIMS, PersistentVolume, StorageCapacity, UpkeepTime, VOLUMES, VolumeAnswer, VolumeCall, VolumeClaim,
+    VolumeEffect,
 };
 use upkeep::{NodeObject, VolumeKeeper, VolumeWorld, Worker, Workers, nodes};
 
@@ -108,6 +110,12 @@ impl Upkeep {
         ended.map(|never| match never {})
     }
 
+    async fn call(self, call: VolumeCall) -> (VolumeCall, VolumeAnswer) {
+        let answer = self.calls.make(&self.records, &call).await;
+        tracing::debug!(machine = %call.machine, ask = ?call.ask, ?answer, "a machine is asked for a volume");
+        (call, answer)
+    }
+
     fn api(&self) -> Result<Api<'_>, UpkeepError> {
         let session =
             node::session(&self.kubernetes, &CertificateProfile::KubeCoordinator, self.plan.kubernetes_api())?;
@@ -163,16 +171,19 @@ impl Upkeep {
             for write in writes {
                 api.write(write).await?;
             }
+            let mut calls = JoinSet::new();
             for step in due(&mut keeper, followed, (&workers, &members)) {
                 match step {
-                    VolumeEffect::Write(write) | VolumeEffect::Warn { event: write, .. } => api.write(write).await?,
-                    VolumeEffect::Call(call) => {
-                        let answer = self.calls.make(&self.records, &call).await;
-                        tracing::debug!(machine = %call.machine, ask = ?call.ask, ?answer, "a machine is asked for a volume");
-                        for write in keeper.answered(&call, answer, moment()) {
-                            api.write(write).await?;
-                        }
-                    }
+                    VolumeEffect::Write(write) | VolumeEffect::Warn(write) => api.write(write).await?,
+                    VolumeEffect::Call(call) => drop(calls.spawn(self.clone().call(call))),
+                }
+            }
+            // Machines answer beside each other: one that is silent keeps none waiting for long.
+            // A call that panicked has no answer, and is made again.
+            while let Some(answered) = calls.join_next().await {
+                let Ok((call, answer)) = answered else { continue };
+                for write in keeper.answered(&call, answer, moment()) {
+                    api.write(write).await?;
                 }
             }
             let next = keeper.poll_timeout().map(|at| clock::now() + at.saturating_sub(clock::uptime()));
@@ -233,6 +244,7 @@ impl Api<'_> {
         Ok(&mut self.session)
     }
 
+    /// Writes. A refusal of that one write, as in a namespace that ends, is left to a later look, and keeps nothing else waiting.
     async fn write(&mut self, write: ApiWrite) -> Result<(), UpkeepError> {
         let session = self.fresh()?;
         let answer = match write.clone() {
@@ -241,10 +253,13 @@ impl Api<'_> {
             ApiWrite::Delete { path, options } => session.delete(&path, options.into()).await,
         };
         let status = answer?.status;
-        if write.is_settled(status) {
-            Ok(())
-        } else {
-            Err(UpkeepError::Write { path: write.path().to_owned(), status })
+        match status {
+            status if write.is_settled(status) => Ok(()),
+            400 | 403 | 404 | 422 => {
+                tracing::info!(path = write.path(), status, "the Kubernetes API refuses a write of upkeep");
+                Ok(())
+            }
+            status => Err(UpkeepError::Write { path: write.path().to_owned(), status }),
         }
     }
 }

@@ -70,6 +70,8 @@ struct World {
     /// Machines that are in the cluster.
     members: BTreeSet<MachineId>,
     keeper: VolumeKeeper,
+    /// Calls to machines so far.
+    calls: usize,
     /// When machines did not answer last.
     silent: BTreeMap<MachineId, Duration>,
     /// Claims that there have been.
@@ -90,6 +92,7 @@ impl World {
             disks: (1..=MACHINES).map(|n| (machine(n), Disk::default())).collect(),
             members: (1..=MACHINES).map(machine).collect(),
             keeper: VolumeKeeper::default(),
+            calls: 0,
             silent: BTreeMap::new(),
             claimed: 0,
             loses_write: false,
@@ -229,7 +232,7 @@ impl World {
         };
         for step in self.keeper.due(world, now) {
             let call = match step {
-                VolumeEffect::Write(write) | VolumeEffect::Warn { event: write, .. } => {
+                VolumeEffect::Write(write) | VolumeEffect::Warn(write) => {
                     self.write(&write);
                     continue;
                 }
@@ -241,6 +244,7 @@ impl World {
             {
                 self.wronged.push(volume);
             }
+            self.calls += 1;
             if let VolumeAsk::Create(volume, _) = call.ask {
                 let name = (String::new(), format!("pvc-{volume}"));
                 assert!(!volumes.contains_key(&name), "a volume that is there is made again");
@@ -490,6 +494,32 @@ fn a_volume_written_by_hand_leads_to_no_call() {
     }
 }
 
+/// A thousand claims that nobody can meet keep no other's waiting, and a look makes one call to a machine. Proves: O2
+#[test]
+fn claims_without_number_keep_no_other_waiting() {
+    let mut world = World::new();
+    for n in 1..=200 {
+        world.claim(n, 20 * GIB);
+    }
+    world.claim(201, GIB);
+    let mut looks = 0;
+    while world.on_disks().is_empty() {
+        // Whoever may write claims may do the scheduler's part, too.
+        for ((path, _), claim) in &mut world.objects {
+            if path == CLAIMS.path {
+                claim["metadata"]["annotations"][SELECTED] = json!("m1");
+            }
+        }
+        let before = world.calls;
+        world.look();
+        assert!(world.calls - before <= usize::from(MACHINES), "one call to a machine");
+        world.now += Duration::from_millis(100);
+        looks += 1;
+        assert!(looks < 1000, "its turn never comes");
+    }
+    assert_eq!(world.on_disks().len(), 1);
+}
+
 /// The same words again and again would be one write each second. Proves: O2
 #[test]
 fn a_warning_is_written_once_in_a_while() {
@@ -508,7 +538,7 @@ fn a_warning_is_written_once_in_a_while() {
             workers: &workers,
             members: &members,
         };
-        world.keeper.due(view, now).iter().filter(|effect| matches!(effect, VolumeEffect::Warn { .. })).count()
+        world.keeper.due(view, now).iter().filter(|effect| matches!(effect, VolumeEffect::Warn(_))).count()
     };
     world.now += AGAIN;
     assert_eq!([warnings(&mut world), warnings(&mut world)], [1, 0]);
