@@ -62,7 +62,9 @@ impl Laws {
             let unread = |how: &dyn std::fmt::Display| Breach { law, how: how.to_string() };
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
-                holds("records stay", matches!(key, Key::Address(_) | Key::Pods(_)), || format!("{key} is gone"))?;
+                holds("records stay", matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_)), || {
+                    format!("{key} is gone")
+                })?;
                 continue;
             };
             match key {
