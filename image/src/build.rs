@@ -127,7 +127,7 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
         esp: esp_files.into_iter().map(|(path, bytes)| (format!("/{path}"), ManifestEntry::file(&bytes))).collect(),
         root: root_files,
     };
-    weigh(&manifest)?;
+    weigh(&manifest, inputs.sizes)?;
     files::write(&manifest_path, &manifest.to_json()?)?;
     Ok(manifest)
 }

@@ -11,6 +11,8 @@ use crate::manifest::{ImageProfile, KernelOrigin};
 pub struct ImageInputs {
     /// Version of Cairn.
     pub version: String,
+    /// Whether the image may be as large as it comes.
+    pub sizes: SizeLimits,
     /// PID 1, and with it the profile of the root.
     pub init: InitProgram,
     /// The kernel.
@@ -25,6 +27,15 @@ pub struct ImageInputs {
     pub stub: PathBuf,
     /// systemd-boot, `systemd-bootx64.efi`.
     pub boot_loader: PathBuf,
+}
+
+/// Rule for the sizes of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SizeLimits {
+    /// Held to what is promised: it may be shipped.
+    Held,
+    /// Any: its programs were compiled in seconds, and are larger for it.
+    Any,
 }
 
 /// PID 1 by the profile that it was compiled for. An image takes its own from it: no debug image is made of a release's.

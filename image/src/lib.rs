@@ -39,6 +39,7 @@ pub use esp::put_enrolment;
 pub use files::FileError;
 pub use inputs::{
     DEBIAN_BOOT_LOADER, DEBIAN_STUB, ImageInputs, InitProgram, InputError, KernelInput, Licence, RootProgram,
+    SizeLimits,
 };
 pub use limits::{OverLimit, Weight, weigh};
 pub use manifest::{ImageProfile, KernelOrigin, Manifest, ManifestEntry, Mode, VerityPlace};

@@ -11,7 +11,7 @@ use image::inspect::{InspectError, Report, inspect};
 use image::licences::{LicencesError, licences};
 use image::{
     ImageInputs, ImageProfile, InitProgram, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram,
-    build, names,
+    SizeLimits, build, names,
 };
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
@@ -32,6 +32,7 @@ fn inputs(dir: &Path) -> ImageInputs {
     let program =
         |program: RootProgram| (program, put(program.file_name(), program.file_name().repeat(9000).as_bytes()));
     ImageInputs {
+        sizes: SizeLimits::Held,
         version: "0.1.0".to_owned(),
         init: InitProgram::Release(put("init", &b"init".repeat(9000))),
         kernel: KernelInput {

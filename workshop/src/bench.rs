@@ -207,7 +207,7 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
         say(format_args!("  {path}\n    {floor}\n    {cairn}"));
     }
     say(format_args!("\nseconds of uptime [QEMU's CPU seconds], {CPUS} processors, {MEMORY} MiB\n\n{}", boots.table()));
-    let weight = ::image::weigh(&site.manifest)?;
+    let weight = ::image::weigh(&site.manifest, ::image::SizeLimits::Any)?;
     say(format_args!("{weight}"));
     say(format_args!("artefacts: {}\n", site.out.display()));
     let mut findings = verdict::findings(boots, processor);

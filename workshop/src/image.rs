@@ -8,7 +8,8 @@ use std::{
 };
 
 use ::image::{
-    ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, Manifest, ManifestEntry, RootProgram, names, weigh,
+    ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, Manifest, ManifestEntry, RootProgram, SizeLimits,
+    names, weigh,
 };
 use anyhow::{Context, Result};
 use xtask::{
@@ -138,7 +139,7 @@ pub(crate) fn manifest(image: &Path) -> Result<Manifest> {
 
 /// Digest of all that decides an image, this program among it.
 fn origin(inputs: &ImageInputs) -> Result<Digest> {
-    let ImageInputs { version, init, kernel, programs, components, licences, stub, boot_loader } = inputs;
+    let ImageInputs { version, sizes: _, init, kernel, programs, components, licences, stub, boot_loader } = inputs;
     let writer = env::current_exe().context("find this program")?;
     let mut all = digest::DigestInputs::new("image").file("writer", &writer)?.text("version", version);
     all = all.text("profile", init.profile().word()).file("init", init.path())?.text("kernel", &kernel.origin.version);
@@ -168,7 +169,7 @@ pub(crate) fn write(inputs: &ImageInputs, out: &Path) -> Result<Manifest> {
         Ok(()) | Err(_) => {} // gone either way
     }
     let manifest = step("image", &format!("writing to `{}`", out.display()), || Ok(::image::build(inputs, out)?))?;
-    say(format_args!("  {}", weigh(&manifest)?));
+    say(format_args!("  {}", weigh(&manifest, inputs.sizes)?));
     Ok(manifest)
 }
 
@@ -199,6 +200,10 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted)
     }
     Ok(ImageInputs {
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        sizes: match wanted.build {
+            Build::Release => SizeLimits::Held,
+            Build::Quick => SizeLimits::Any,
+        },
         init: built.init,
         kernel: KernelInput {
             bzimage: kernel.bzimage,
