@@ -161,14 +161,11 @@ impl Upkeep {
         let (mut api, mut keeper) = (self.api()?, VolumeKeeper::default());
         let mut changes = self.records.changes();
         loop {
-            // Behind the lists: whoever registered a node that they show was a worker before.
+            let listed = lock::even_if_poisoned(&followed.nodes).objects().cloned();
+            // Behind the list: whoever registered a node that it shows was a worker before.
             self.records.catch_up().await?;
             let (workers, members) = self.records.read(|view, _| machines(view.state()))?;
-            let writes = {
-                let nodes = lock::even_if_poisoned(&followed.nodes);
-                nodes.objects().map(|objects| nodes::changes(objects, &workers)).unwrap_or_default()
-            };
-            for write in writes {
+            for write in listed.iter().flat_map(|nodes| nodes::changes(nodes, &workers)) {
                 api.write(write).await?;
             }
             let mut calls = JoinSet::new();
