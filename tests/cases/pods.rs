@@ -40,7 +40,12 @@ const KUBERNETES: &str = "10.96.0.1:443";
 /// The namespace of pods that misbehave.
 pub(crate) const WILD: &str = "wild";
 
-const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+/// Case on a copy of the machine of `kube.rs`.
+pub(crate) const fn case(
+    name: &'static str,
+    proves: &'static [&'static str],
+    run: fn(&Context) -> anyhow::Result<()>,
+) -> Case {
     Case {
         name,
         proves,

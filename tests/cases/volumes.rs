@@ -1,28 +1,18 @@
 //! Volumes on the machines' own disks, on copies of the machine of `kube.rs`: they hold what they were asked for and no more, outlive
 //! their pods, grow, and go with their claims.
 
-use crate::{Case, Context, FleetKind, Prerequisite, Starts, wild_pod};
+use crate::{Case, Context, wild_pod};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::kube::{Cluster, POD};
-use super::pods::WILD;
+use super::pods::{WILD, case};
 
 pub(crate) const CASES: &[Case] = &[
     case("a pod's volume has its size, and outlives the pod", &["W2", "O2"], kept),
     case("a volume grows with its claim, and goes with it", &["W2"], grown),
     case("a claim that no machine can meet waits, and says why", &["W2", "O2"], refused),
 ];
-
-const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case {
-        name,
-        proves,
-        needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf],
-        starts: Starts::From(FleetKind::Kubernetes),
-        run,
-    }
-}
 
 /// Name of the claim.
 const DATA: &str = "data";

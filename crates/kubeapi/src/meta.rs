@@ -28,8 +28,21 @@ pub struct ObjectMeta {
     /// Parties that the object's deletion waits for.
     #[serde(default)]
     pub finalizers: Vec<String>,
+    /// Objects that this one belongs to.
+    #[serde(default)]
+    pub owner_references: Vec<OwnerReference>,
     /// Time since which the object is being deleted; absent while it is not.
     pub deletion_timestamp: Option<String>,
+}
+
+/// Object that another one belongs to (`OwnerReference` of `meta/v1`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct OwnerReference {
+    /// Kind of the owner.
+    pub kind: String,
+    /// Whether the owner makes the object again when it is gone.
+    #[serde(default)]
+    pub controller: bool,
 }
 
 impl ObjectMeta {

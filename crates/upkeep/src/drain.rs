@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kubeapi::ObjectMeta;
 use model::NodeName;
 use serde::Deserialize;
 use serde_json::json;
@@ -90,7 +91,7 @@ struct PodList {
 
 #[derive(Deserialize)]
 struct Pod {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     #[serde(default)]
     spec: PodSpec,
     #[serde(default)]
@@ -115,30 +116,10 @@ struct ClaimSource {
     claim_name: String,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    namespace: String,
-    name: String,
-    uid: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    #[serde(default)]
-    owner_references: Vec<OwnerReference>,
-    deletion_timestamp: Option<String>,
-}
-
 #[derive(Deserialize, Default)]
 struct PodStatus {
     #[serde(default)]
     phase: String,
-}
-
-#[derive(Deserialize)]
-struct OwnerReference {
-    kind: String,
-    #[serde(default)]
-    controller: bool,
 }
 
 /// Answer to an eviction that was refused (`Status` of `meta/v1`).
@@ -219,7 +200,7 @@ impl Drain {
         }
         let due = |pod: &&Pod| {
             let asked = self.asked.get(&pod.called());
-            pod.metadata.deletion_timestamp.is_none() && asked.is_none_or(|asked| now >= asked.at + AGAIN)
+            !pod.metadata.is_deleted() && asked.is_none_or(|asked| now >= asked.at + AGAIN)
         };
         let evictions: Vec<_> = pods.iter().filter(due).map(Pod::eviction).collect();
         for eviction in &evictions {
@@ -245,7 +226,7 @@ impl Drain {
     }
 
     fn why(&self, pod: &Pod) -> String {
-        if pod.metadata.deletion_timestamp.is_some() {
+        if pod.metadata.is_deleted() {
             return "it ends".to_owned();
         }
         let refused = self.asked.get(&pod.called()).and_then(|asked| asked.refused.clone());
@@ -291,7 +272,7 @@ impl Pod {
     }
 
     fn eviction(&self) -> Eviction {
-        let Metadata { namespace, name, uid, .. } = &self.metadata;
+        let ObjectMeta { namespace, name, uid, .. } = &self.metadata;
         let body = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",

@@ -148,8 +148,8 @@ pub struct VolumeKeeper {
 }
 
 impl VolumeKeeper {
-    /// Steps that are due: at most one of each object, one call to each machine, and [`MOST_STEPS`] for objects in all. Those that are
-    /// left out come first at the next look, so nobody's claims keep another's waiting.
+    /// Steps that are due: one call to each machine at most, and [`MOST_STEPS`] for objects in all. Those that are left out come first
+    /// at the next look, so nobody's claims keep another's waiting.
     #[must_use]
     pub fn due(&mut self, world: VolumeWorld<'_>, now: UpkeepTime) -> Vec<VolumeEffect> {
         let waits = |at: &Duration| *at > now.uptime;
@@ -189,13 +189,16 @@ impl VolumeKeeper {
         steps
     }
 
-    /// Step of each object that has one, with its uid, from behind the last one that had its turn.
+    /// Steps of objects, each with its object's uid, from behind the last one that had its turn.
     fn objects(&self, world: VolumeWorld<'_>, now: UpkeepTime) -> Vec<(String, VolumeEffect)> {
-        let claims = world.claims.values().map(|claim| (&claim.metadata.uid, provision(claim, world, now)));
-        let volumes = world.volumes.values().map(|volume| (&volume.metadata.uid, keep(volume, world, now)));
-        let steps = claims.chain(volumes).filter(|(uid, _)| !self.later.contains_key(*uid));
-        let mut steps: Vec<_> =
-            steps.flat_map(|(uid, steps)| steps.into_iter().map(move |step| (uid.clone(), step))).collect();
+        let waits = |uid: &String| self.later.contains_key(uid);
+        let mut steps = Vec::new();
+        for claim in world.claims.values().filter(|claim| !waits(&claim.metadata.uid)) {
+            steps.extend(provision(claim, world, now).map(|step| (claim.metadata.uid.clone(), step)));
+        }
+        for volume in world.volumes.values().filter(|volume| !waits(&volume.metadata.uid)) {
+            steps.extend(keep(volume, world, now).into_iter().map(|step| (volume.metadata.uid.clone(), step)));
+        }
         steps.sort_by(|(one, _), (other, _)| one.cmp(other));
         let had = steps.partition_point(|(uid, _)| *uid <= self.last);
         steps.rotate_left(had);
@@ -282,28 +285,28 @@ impl VolumeKeeper {
 }
 
 /// Step of a claim that has no volume.
-fn provision(claim: &VolumeClaim, world: VolumeWorld<'_>, now: UpkeepTime) -> Vec<VolumeEffect> {
-    let Some(wanted) = claim.wanted() else { return Vec::new() };
+fn provision(claim: &VolumeClaim, world: VolumeWorld<'_>, now: UpkeepTime) -> Option<VolumeEffect> {
+    let wanted = claim.wanted()?;
     let name = (String::new(), objects::volume_name(wanted.volume));
     if world.volumes.contains_key(&name) {
         // Kubernetes binds it.
-        return Vec::new();
+        return None;
     }
     let refused =
-        |reason: &str| vec![VolumeEffect::Warn(objects::event(claim, "ProvisioningFailed", reason, now.unix))];
+        |reason: &str| Some(VolumeEffect::Warn(objects::event(claim, "ProvisioningFailed", reason, now.unix)));
     if let Some(reason) = claim.unsupported() {
         return refused(reason);
     }
     let Some(bytes) = claim.requested() else { return refused("the size that is requested cannot be read") };
     let worker = NodeName::stored(wanted.node).ok().and_then(|node| world.workers.get(&node));
     match worker {
-        Some(worker) => vec![VolumeEffect::Call(VolumeCall {
+        Some(worker) => Some(VolumeEffect::Call(VolumeCall {
             machine: worker.machine,
             ask: VolumeAsk::Create(wanted.volume, bytes),
             subject: Some(Subject::Claim(Box::new(claim.clone()))),
-        })],
+        })),
         // The machine has gone since.
-        None => vec![VolumeEffect::Write(objects::unselected(claim))],
+        None => Some(VolumeEffect::Write(objects::unselected(claim))),
     }
 }
 
@@ -315,7 +318,7 @@ fn keep(volume: &PersistentVolume, world: VolumeWorld<'_>, now: UpkeepTime) -> V
         let subject = Subject::Volume(Box::new(volume.clone()), claim.map(|claim| Box::new(claim.clone())));
         vec![VolumeEffect::Call(VolumeCall { machine: ours.machine, ask, subject: Some(subject) })]
     };
-    let claim = world.claims.values().find(|claim| claim.metadata.uid == ours.volume.to_string());
+    let claim = volume.claim_of(world.claims);
     let is_member = world.members.contains(&ours.machine);
     match (volume.phase(), claim) {
         // Its claim is there whatever the phase says: the phase is written later than the claim.

@@ -12,6 +12,7 @@ use services::registries::{self, AUTHORITIES, HOSTS, REGISTRIES, Registry, Regis
 use tokio::sync::watch;
 
 use super::{Error, clients};
+use crate::runtime::durable;
 
 /// Keeps the files as they are ordered; a task for good.
 pub(super) async fn follow(mut orders: watch::Receiver<OrderBook>) -> Result<(), Error> {
@@ -36,7 +37,7 @@ fn write(root: &str, registries: &BTreeMap<String, RegistryFiles>) -> Result<(),
         let there = there.map_err(failed(root))?;
         if there.file_name().to_str().is_none_or(|name| !registries.contains_key(name)) {
             let path = there.path();
-            fs::remove_dir_all(&path).map_err(failed(&path.display().to_string()))?;
+            durable::remove(&path).map_err(failed(&path.display().to_string()))?;
         }
     }
     for (name, RegistryFiles { hosts, authorities }) in registries {
@@ -48,17 +49,11 @@ fn write(root: &str, registries: &BTreeMap<String, RegistryFiles>) -> Result<(),
         }
         clients::write(&file(HOSTS), hosts.as_bytes(), 0o644)?;
         if authorities.is_none() {
-            remove_file(&file(AUTHORITIES))?;
+            let path = file(AUTHORITIES);
+            durable::remove(Path::new(&path)).map_err(failed(&path))?;
         }
     }
     Ok(())
-}
-
-fn remove_file(path: &str) -> Result<(), Error> {
-    match fs::remove_file(Path::new(path)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
-        Ok(()) | Err(_) => Ok(()), // gone either way
-    }
 }
 
 fn failed(path: &str) -> impl Fn(io::Error) -> Error + '_ {

@@ -1,5 +1,5 @@
 //! A host of our own on a segment: ARP, static routes, scans, leases, names. Pure: frames and `now` in, frames out.
-//! Nothing listens on it but the services that it is given: whoever asks it for another TCP connection is refused, and so knows
+//! Only the services that the host is given listen on it: whoever asks it for another TCP connection is refused, and so knows
 //! that it was reached.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ::volumes::{DRIVER, VolumeId};
-use kubeapi::{ApiWrite, ObjectMeta, Resource, quantity};
+use keys::derive::sha256;
+use kubeapi::{ApiWrite, ObjectMeta, Objects, Resource, quantity};
 use model::MachineId;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -210,6 +211,12 @@ impl PersistentVolume {
         self.spec.claim_ref.as_ref().filter(|_| on_machine).map(|claim| (claim.namespace.clone(), claim.name.clone()))
     }
 
+    /// The claim that the volume was made for, while it is there: another one of its name is another claim.
+    pub(super) fn claim_of<'a>(&self, claims: &'a Objects<VolumeClaim>) -> Option<&'a VolumeClaim> {
+        let ClaimReference { namespace, name, uid } = self.spec.claim_ref.as_ref()?;
+        claims.get(&(namespace.clone(), name.clone())).filter(|claim| claim.metadata.uid == *uid)
+    }
+
     pub(super) fn phase(&self) -> Phase {
         match self.status.phase.as_str() {
             "Bound" => Phase::Bound,
@@ -374,12 +381,14 @@ const REPORTER: &str = "cairn.internal/upkeep";
 /// Warning that `kubectl describe` shows of a claim. Its name follows from its words, so the same warning is told once in its hour.
 pub(super) fn event(claim: &VolumeClaim, reason: &str, message: &str, unix: Duration) -> ApiWrite {
     let ObjectMeta { namespace, name, uid, .. } = &claim.metadata;
+    let words = sha256(&[format!("{uid}\0{reason}\0{message}").as_bytes()]);
+    let hash = words.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
     let seconds = i64::try_from(unix.as_secs()).unwrap_or(i64::MAX);
     let at = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|at| at.format(&Rfc3339).ok());
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "namespace": namespace, "name": format!("cairn-volume.{:016x}", fnv([uid, reason, message])) },
+        "metadata": { "namespace": namespace, "name": format!("cairn-volume.{hash:016x}") },
         "involvedObject": {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name, "uid": uid,
         },
@@ -392,10 +401,4 @@ pub(super) fn event(claim: &VolumeClaim, reason: &str, message: &str, unix: Dura
         "count": 1,
     });
     ApiWrite::Create { path: format!("/api/v1/namespaces/{namespace}/events"), body: body.to_string() }
-}
-
-/// Hash of words, for a name (FNV-1a, 64 bits).
-fn fnv(words: [&str; 3]) -> u64 {
-    let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
