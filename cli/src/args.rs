@@ -8,7 +8,7 @@ use model::NodeName;
 
 use crate::commands::{
     cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry,
-    ticket,
+    ticket, user,
 };
 use crate::complete;
 use crate::context::{Context, machine_name};
@@ -101,6 +101,9 @@ pub(crate) enum Command {
     /// Owners of the cluster: list, add, remove
     #[command(subcommand)]
     Owner(owner::Command),
+    /// Users of the cluster's Kubernetes, who own nothing: list, add, remove
+    #[command(subcommand)]
+    User(user::Command),
     /// Another name of `ticket issue`: print a ticket for one machine
     Goldenticket(ticket::Issue),
     /// Open the machines that wait for their keys, as the owner

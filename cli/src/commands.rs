@@ -17,6 +17,7 @@ pub(crate) mod recover;
 pub(crate) mod registry;
 mod secret_input;
 pub(crate) mod ticket;
+pub(crate) mod user;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -95,6 +95,11 @@ pub(crate) fn registries() -> Vec<CompletionCandidate> {
     asked(registries_of).into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// The users of the cluster's Kubernetes, by name.
+pub(crate) fn users() -> Vec<CompletionCandidate> {
+    asked(users_of).into_iter().map(CompletionCandidate::new).collect()
+}
+
 /// The container images of the machine that the command line means.
 pub(crate) fn images() -> Vec<CompletionCandidate> {
     asked(images_of).into_iter().map(CompletionCandidate::new).collect()
@@ -111,12 +116,16 @@ fn asked(what: impl AsyncFnOnce(Session) -> Option<Vec<String>>) -> Vec<String> 
 async fn pinned(context: &Context) -> Option<Session> {
     let meant = context.meant().ok()?;
     let pins = meant.pins()?;
-    let (address, owner) = (context.address(&meant).ok()?, context.store.owner().ok()?);
+    let (address, owner) = (context.address(&meant).ok()?, context.person(&meant.record).ok()?);
     Session::open(&address, &pins, &owner).await.ok()
 }
 
 async fn services_of(mut session: Session) -> Option<Vec<String>> {
     Some(session.services().await.ok()?.into_iter().map(|service| service.name).collect())
+}
+
+async fn users_of(mut session: Session) -> Option<Vec<String>> {
+    Some(session.users().await.ok()?.rows.into_iter().map(|row| row.terms.name.to_string()).collect())
 }
 
 async fn owners_of(mut session: Session) -> Option<Vec<String>> {

@@ -11,7 +11,7 @@ use model::{BadNodeName, NodeName};
 use crate::failure::{Advice, Code, NOTHING};
 use crate::machine::Address;
 use crate::screen::Format;
-use crate::store::{BadClusterName, ClusterName, ClusterRecord, Store, StoreError};
+use crate::store::{BadClusterName, ClusterName, ClusterRecord, Owner, Store, StoreError};
 
 pub(crate) use meant::Meant;
 pub(crate) use open::{OpenError, PATIENCE};
@@ -62,6 +62,11 @@ impl Context {
     pub(crate) fn cluster(&self) -> Result<ClusterRecord, StoreError> {
         let name = self.cluster.clone().map_or_else(|| self.store.only(), Ok)?;
         self.store.load(&name)
+    }
+
+    /// This host's person, as the cluster of `record` knows them.
+    pub(crate) fn person(&self, record: &ClusterRecord) -> Result<Owner, StoreError> {
+        Ok(self.store.owner()?.calling_as(record.calls))
     }
 
     /// The same context, with a machine that was not named on the command line.

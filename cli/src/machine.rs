@@ -10,6 +10,7 @@
 
 mod activation;
 mod call;
+mod certificate;
 mod contact;
 mod dial;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tunnel;
 
 pub(crate) use activation::{ActivationError, Blank, Way};
 pub(crate) use call::CallError;
+pub(crate) use certificate::{AskError, Granted, ask_certificate};
 pub(crate) use contact::{ContactError, Expected, meet};
 pub use dial::{Address, BadAddress, Carries, DialError, Stream, channel, handshake};
 pub(crate) use import::PIECE;

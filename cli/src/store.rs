@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::rand;
 use model::{FirstContact, NodeName, Secret};
 
-pub(crate) use owner::{Owner, OwnerError};
+pub(crate) use owner::{CallsAs, Owner, OwnerError};
 pub(crate) use private::{
     FileError, NewFile, directory as private_directory, remove as remove_private, remove_all as remove_all_private,
     write as write_private,

@@ -9,9 +9,9 @@ use api::{
     ReleasedKey, Service, TunnelPart,
 };
 use cluster::Knowledge;
-use cluster::record::{OwnerRecord, RegistryRecord};
+use cluster::record::{OwnerRecord, RegistryRecord, UserRecord, UserTerms};
 use cluster::request::Offer;
-use model::{MachineId, OwnerPubKey, RegistryHost, TicketId};
+use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
 use prost::Message;
 
 use crate::{ParseVerdict, outcome};
@@ -115,6 +115,21 @@ pub fn ticket_list(bytes: &[u8]) -> ParseVerdict {
 /// An owner who is to be added.
 pub fn owner_added(bytes: &[u8]) -> ParseVerdict {
     message::<wire::AddOwnerRequest, OwnerRecord>(bytes)
+}
+
+/// A user who is to be added.
+pub fn user_added(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::AddUserRequest, UserTerms>(bytes)
+}
+
+/// The user who is to be removed.
+pub fn user_removed(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::RemoveUserRequest, UserName>(bytes)
+}
+
+/// The list of users.
+pub fn user_list(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::ListUsersResponse, ListPage<UserRecord>>(bytes)
 }
 
 /// The owner who is to be removed.

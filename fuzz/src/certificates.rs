@@ -14,7 +14,8 @@ pub fn shown(bytes: &[u8]) -> ParseVerdict {
     let shown = [CertificateDer::from(bytes)];
     let [leaf] = &shown;
     let key = pki::public_key_of(leaf);
-    assert!(!matches!(Owners::new(vec![]).who(Some(&shown)), Ok(Who::Owner(_))), "an owner whom nobody named");
+    let who = Owners::new(vec![]).who(Some(&shown));
+    assert!(!matches!(who, Ok(Who::Owner(_) | Who::User(..))), "an owner or a user whom nobody named");
     assert!(member(&shown).is_err() || key.is_ok(), "a member without a key");
     let at = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
     let _ = pki::verify(leaf, leaf, CertificatePurpose::Client, at);

@@ -29,7 +29,7 @@ use keys::activation::{BlankMachine, Code, Connection, Tries};
 use keys::coordinator::CoordinatorKeys;
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
-use keys::introduction::{ClusterPlace, OwnerKeys};
+use keys::introduction::{ClusterPlace, OwnerKeys, user_key};
 use keys::purpose::Purpose;
 use keys::ticket::Ticket;
 use keys::two_slot::{self, File, SLOT_BYTES, Slot};
@@ -83,6 +83,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "ticket", run: ticket, because: "a ticket comes by chat and by ESP" },
     FuzzTarget { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
     FuzzTarget { name: "owner_text", run: owner_text, because: "people type and paste it" },
+    FuzzTarget { name: "user_text", run: user_text, because: "people type and paste it" },
     FuzzTarget { name: "place_text", run: place_text, because: "people type and paste it" },
     FuzzTarget { name: "activation_code", run: activation_code, because: "people type it" },
     FuzzTarget { name: "handed_in", run: handed_in, because: "strangers send it to a blank machine's public API" },
@@ -179,6 +180,13 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget {
         name: "ticket_list",
         run: calls::ticket_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget { name: "user_added", run: calls::user_added, because: "an owner's tool may be of another version" },
+    FuzzTarget { name: "user_removed", run: calls::user_removed, because: "an owner's tool may be of another version" },
+    FuzzTarget {
+        name: "user_list",
+        run: calls::user_list,
         because: "a machine may run another version, or be hostile",
     },
     FuzzTarget { name: "owner_added", run: calls::owner_added, because: "an owner's tool may be of another version" },
@@ -460,6 +468,15 @@ pub fn owner_text(bytes: &[u8]) -> ParseVerdict {
     outcome(&read)
 }
 
+/// Text of a user's key: what is read says the same again.
+pub fn user_text(bytes: &[u8]) -> ParseVerdict {
+    let read = user_key(&String::from_utf8_lossy(bytes));
+    if let Ok(key) = read {
+        assert_eq!(user_key(&keys::introduction::user_text(key)), Ok(key), "a user says the same again");
+    }
+    outcome(&read)
+}
+
 /// Text of a cluster's place: what is read says the same again.
 pub fn place_text(bytes: &[u8]) -> ParseVerdict {
     let read = ClusterPlace::from_text(&String::from_utf8_lossy(bytes));
@@ -580,6 +597,7 @@ pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
         outcome(&cluster::record::MachineRecord::decode(bytes)),
         outcome(&cluster::record::TicketRecord::decode(bytes)),
         outcome(&cluster::record::RegistryRecord::decode(bytes)),
+        outcome(&cluster::record::UserRecord::decode(bytes)),
         outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
         outcome(&cluster::record::AuditLine::decode(bytes)),
     ];

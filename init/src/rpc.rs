@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::access::CallRefusal;
+use cluster::users::UsersOfNow;
+use model::UserPubKey;
 use pki::CertificateDer;
 use pki::client_auth::{Owners, UnknownMember, UnknownOwner, Who, member};
 use rustix::net::sockopt;
@@ -65,10 +67,41 @@ struct Front {
 /// Callers of an API, by the certificates that its handshakes let through.
 #[derive(Debug, Clone)]
 enum Callers {
-    /// Anybody; of them, these are the owners.
-    Any(Owners),
+    /// Anybody; of them, these are the owners, and these the users.
+    Any(Owners, Roster),
     /// Machines that the cluster let in.
     Members,
+}
+
+/// Users of Kubernetes, as far as this machine knows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Roster {
+    /// The machine is no coordinator.
+    #[default]
+    Elsewhere,
+    /// A coordinator that has not read the records yet.
+    Unread,
+    /// Users of now, by the records.
+    Known(Arc<UsersOfNow>),
+}
+
+impl Roster {
+    /// The holder of a certificate who calls itself a user, if it is one.
+    fn user(&self, key: UserPubKey) -> Who {
+        match self {
+            Self::Known(users) => users.name(&key).map_or(Who::Person(key), |name| Who::User(name, key)),
+            Self::Elsewhere | Self::Unread => Who::Person(key),
+        }
+    }
+
+    /// Why such a holder is none.
+    const fn refusal(&self) -> CallRefusal {
+        match self {
+            Self::Elsewhere => CallRefusal::NoUsersHere,
+            Self::Unread => CallRefusal::UsersUnread,
+            Self::Known(_) => CallRefusal::UnknownUser,
+        }
+    }
 }
 
 /// The certificates are of nobody who is let in now.
@@ -83,8 +116,35 @@ enum UnknownCaller {
 impl Callers {
     fn who(&self, shown: &[CertificateDer<'_>]) -> Result<Who, UnknownCaller> {
         match self {
-            Self::Any(owners) => Ok(owners.who(Some(shown))?),
+            Self::Any(owners, users) => match owners.who(Some(shown))? {
+                Who::Person(key) => Ok(users.user(key)),
+                who @ (Who::Stranger | Who::User(..) | Who::Machine(_) | Who::Member(_) | Who::Owner(_)) => Ok(who),
+            },
             Self::Members => Ok(member(shown)?),
+        }
+    }
+
+    /// Users that are known now.
+    fn users(&self) -> Roster {
+        match self {
+            Self::Any(_, users) => users.clone(),
+            Self::Members => Roster::Elsewhere,
+        }
+    }
+
+    /// Takes on other users; where none are let in, nothing changes.
+    fn know(&mut self, users: Roster) {
+        match self {
+            Self::Any(_, known) => *known = users,
+            Self::Members => {}
+        }
+    }
+
+    /// The refusal of this caller, whom the table refuses as it refuses strangers: in words for who calls itself a user.
+    fn refusal(&self, who: &Who, refused: CallRefusal) -> CallRefusal {
+        match (self, who, refused) {
+            (Self::Any(_, users), Who::Person(_), CallRefusal::NoCertificate) => users.refusal(),
+            _ => refused, // everybody else, and for every other reason
         }
     }
 }

@@ -74,7 +74,7 @@ fn strangers(t: &Context) -> anyhow::Result<()> {
     let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
     let (first, second) = (anyone.state()?, anyone.state()?);
     ensure!(first.nonce != second.nonce, "a nonce is fresh per call");
-    for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
+    for row in TABLE.iter().filter(|row| [Permission::Owner, Permission::User].contains(&row.permission)) {
         let code = anyone.call_empty(row.path).map_err(|status| status.code());
         let refused = match (row.profile, row.states.contains(&MachineState::Running)) {
             // A release has no such method.

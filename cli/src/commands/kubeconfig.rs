@@ -1,23 +1,25 @@
 //! `kubeconfig`: writes one and keeps its tunnel open; and what `kubectl` shares with it.
 //!
-//! The private key is made here and stays here; the machine signs a certificate for it, for 24 hours at most.
+//! The private key is made here and stays here; the machine signs a certificate for it: an owner's for 24 hours,
+//! a user's for one, of which kubectl fetches the next by `cairnctl user credential`.
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 
-use api::{ClientCertificate, Target};
+use api::Target;
 use clap::Args;
 use data_encoding::BASE64;
-use pki::{BadRequest, CertificateDer, KeyError, PrivateKey};
+use pki::CertificateDer;
 use zeroize::Zeroizing;
 
 use super::out_file::OutFile;
 use crate::clock::Deadline;
 use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Failure, NOTHING};
-use crate::machine::{CallError, Listener, Session, TunnelError};
+use crate::machine::{AskError, CallError, Granted, Listener, Session, TunnelError, ask_certificate};
 use crate::screen::{self, Progress};
-use crate::store::{ClusterName, FileError, remove_private};
+use crate::store::{CallsAs, ClusterName, ClusterRecord, FileError, remove_private};
 
 /// How long a lost machine is waited for before the tunnel gives up: a reboot and then some.
 const COMES_BACK: std::time::Duration = std::time::Duration::from_secs(300);
@@ -28,8 +30,9 @@ Example:
   cairnctl kubeconfig --out ~/.kube/cairn --port 16443
   kubectl --kubeconfig ~/.kube/cairn get nodes        (in another terminal)
 
-The tunnel is open until the command is interrupted. The certificate in the
-file ends after 24 hours; the file is removed when the command ends.")]
+The tunnel is open until the command is interrupted; then the file is removed.
+The certificate in an owner's file ends after 24 hours. In a user's file there
+is none: kubectl has this program fetch one, which ends after an hour.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     file: OutFile,
@@ -41,15 +44,12 @@ pub(crate) struct Arguments {
 /// Why there is no kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
-    /// The key could not be made.
-    #[error("make a key for kubectl")]
-    Key(#[from] KeyError),
-    /// The request could not be made.
-    #[error("make a certificate request for kubectl")]
-    Request(#[from] BadRequest),
-    /// The machine did not sign it.
+    /// There is no certificate for it.
     #[error(transparent)]
-    Call(#[from] CallError),
+    Certificate(#[from] AskError),
+    /// Which program fetches a user's next certificate is not known.
+    #[error("find out which program this is")]
+    Program(#[source] std::io::Error),
     /// The file could not be written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -58,25 +58,25 @@ pub(crate) enum KubeconfigError {
 impl Advice for KubeconfigError {
     fn code(&self) -> crate::failure::Code {
         match self {
-            Self::Call(error) => error.code(),
+            Self::Certificate(error) => error.code(),
             Self::File(error) => error.code(),
-            Self::Key(_) | Self::Request(_) => crate::failure::Code::Failed,
+            Self::Program(_) => crate::failure::Code::Failed,
         }
     }
 
     fn unchanged(&self) -> &'static str {
         match self {
-            Self::Call(error) => error.unchanged(),
+            Self::Certificate(error) => error.unchanged(),
             Self::File(error) => error.unchanged(),
-            Self::Key(_) | Self::Request(_) => NOTHING,
+            Self::Program(_) => NOTHING,
         }
     }
 
     fn next(&self) -> Option<String> {
         match self {
-            Self::Call(error) => error.next(),
+            Self::Certificate(error) => error.next(),
             Self::File(error) => error.next(),
-            Self::Key(_) | Self::Request(_) => None,
+            Self::Program(_) => None,
         }
     }
 }
@@ -85,12 +85,15 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     arguments.file.check_free()?;
     let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(arguments.port).await?;
-    let granted = grant(&mut session).await?;
-    let expires = screen::instant(granted.certificate.expires.0);
-    let text = render(&meant.record.name, &granted, listener.address())?;
+    let granted = ask_certificate(&mut session).await.map_err(KubeconfigError::from)?;
+    let lasts = match meant.record.calls {
+        CallsAs::Owner => format!("good until {}", screen::instant(granted.certificate.expires.0)),
+        CallsAs::User => "good as long as you are a user of the cluster".to_owned(),
+    };
+    let text = render(context, &meant.record, &granted, listener.address())?;
     arguments.file.write(text.as_bytes()).map_err(KubeconfigError::from)?;
     let (file, address) = (arguments.file.path().display(), listener.address());
-    let did = format!("wrote {file}, good until {expires}; the tunnel listens on {address}, Ctrl-C ends it");
+    let did = format!("wrote {file}, {lasts}; the tunnel listens on {address}, Ctrl-C ends it");
     let told = screen::did(context.format, out, &did).and_then(|()| out.flush());
     let served = match told {
         Ok(()) => tokio::select! {
@@ -107,21 +110,6 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
             Err(_) => format!("the tunnel is closed; {file} is still there and leads nowhere"),
         })
     })
-}
-
-/// A key and what the machine signed for it.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    key: PrivateKey,
-    certificate: ClientCertificate,
-}
-
-/// Has a certificate signed for a fresh key.
-pub(crate) async fn grant(session: &mut Session) -> Result<Granted, KubeconfigError> {
-    let key = PrivateKey::generate()?;
-    let request = pki::make_request(&key)?;
-    let certificate = session.kubeconfig(request.to_vec()).await?;
-    Ok(Granted { key, certificate })
 }
 
 /// Carries connections until something other than the machine's absence stops it.
@@ -144,13 +132,19 @@ pub(crate) async fn keep_open(context: &Context, session: Session, listener: &Li
 
 /// The file's text. Strings are quoted as JSON, which YAML reads alike.
 pub(crate) fn render(
-    name: &ClusterName,
+    context: &Context,
+    record: &ClusterRecord,
     granted: &Granted,
     server: SocketAddr,
 ) -> Result<Zeroizing<String>, KubeconfigError> {
-    let Granted { key, certificate } = granted;
-    let pem = |der: &[u8]| BASE64.encode(pki::certificate_pem(&CertificateDer::from(der)).as_bytes());
-    let key = Zeroizing::new(BASE64.encode(pki::private_key_pem(&key.to_pkcs8()?).as_bytes()));
+    let (name, certificate) = (&record.name, &granted.certificate);
+    let (role, user) = match record.calls {
+        CallsAs::Owner => ("owner", by_certificate(granted)?),
+        CallsAs::User => {
+            let program = std::env::current_exe().map_err(KubeconfigError::Program)?;
+            ("user", Zeroizing::new(by_program(&program, context, name)))
+        }
+    };
     Ok(Zeroizing::new(format!(
         "\
 apiVersion: v1
@@ -166,25 +160,54 @@ contexts:
 - name: {name}
   context:
     cluster: {name}
-    user: {name}-owner
+    user: {name}-{role}
 users:
-- name: {name}-owner
+- name: {name}-{role}
   user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
-",
+{user}",
         tls_name = serde_json::Value::from(certificate.tls_server_name.as_str()),
-        ca = pem(&certificate.ca_certificate),
-        certificate = pem(&certificate.client_certificate),
-        key = key.as_str(),
+        ca = BASE64
+            .encode(pki::certificate_pem(&CertificateDer::from(certificate.ca_certificate.as_slice())).as_bytes()),
+        user = user.as_str(),
     )))
+}
+
+/// An owner's certificate lasts for a day, and is in the file.
+fn by_certificate(granted: &Granted) -> Result<Zeroizing<String>, KubeconfigError> {
+    let Granted { key, certificate } = granted;
+    let der = CertificateDer::from(certificate.client_certificate.as_slice());
+    let key = Zeroizing::new(BASE64.encode(pki::private_key_pem(&key.to_pkcs8().map_err(AskError::from)?).as_bytes()));
+    let certificate = BASE64.encode(pki::certificate_pem(&der).as_bytes());
+    let key = key.as_str();
+    Ok(Zeroizing::new(format!("    client-certificate-data: {certificate}\n    client-key-data: {key}\n")))
+}
+
+/// A user's lasts for an hour: kubectl has this program fetch the next.
+fn by_program(program: &Path, context: &Context, name: &ClusterName) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let mut arguments = vec!["--cluster".to_owned(), name.to_string()];
+    if let Some(machine) = &context.machine {
+        arguments.extend(["--machine".to_owned(), machine.as_str().to_owned()]);
+    }
+    if let Some(address) = &context.address {
+        arguments.extend(["--address".to_owned(), address.to_string()]);
+    }
+    arguments.extend(["user".to_owned(), "credential".to_owned()]);
+    let arguments = arguments.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(", ");
+    format!(
+        "    exec:\n      apiVersion: client.authentication.k8s.io/v1\n      command: {program}\n      \
+         args: [{arguments}]\n      interactiveMode: Never\n",
+        program = quoted(&program.display().to_string()),
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use api::UnixMillis;
+    use api::{ClientCertificate, UnixMillis};
+    use pki::PrivateKey;
 
     use super::*;
+    use crate::context::home;
 
     #[test]
     fn a_kubeconfig_names_the_tunnel_and_the_name_to_verify() {
@@ -197,11 +220,23 @@ mod tests {
                 expires: UnixMillis(0),
             },
         };
-        let text = render(&"home".parse().unwrap(), &granted, "127.0.0.1:16443".parse().unwrap()).unwrap();
+        let (_root, context, _) = home::begun();
+        let mut record = ClusterRecord::of_config(home::name(), model::ConfigDigest([5; 32]));
+        let text = render(&context, &record, &granted, "127.0.0.1:16443".parse().unwrap()).unwrap();
         assert!(text.contains("    server: https://127.0.0.1:16443\n"));
         assert!(text.contains("    tls-server-name: \"kubernetes\\\"\\n\"\n"), "{}", text.as_str());
         let key = text.lines().find_map(|line| line.trim().strip_prefix("client-key-data: ")).unwrap();
         let key = String::from_utf8(BASE64.decode(key.as_bytes()).unwrap()).unwrap();
         assert!(key.starts_with("-----BEGIN PRIVATE KEY-----\n"));
+        // A user's holds no secret, and says who fetches one.
+        record.calls = CallsAs::User;
+        let text = render(&context, &record, &granted, "127.0.0.1:16443".parse().unwrap()).unwrap();
+        assert!(text.contains("    user: home-user\n") && !text.contains("client-"), "{}", text.as_str());
+        let program = serde_json::Value::from(std::env::current_exe().unwrap().display().to_string());
+        let arguments = r#"["--cluster", "home", "user", "credential"]"#;
+        assert!(text.contains(&format!("      command: {program}\n      args: {arguments}\n")), "{}", text.as_str());
+        let at = Context { address: Some("192.0.2.1".parse().unwrap()), ..context };
+        let text = render(&at, &record, &granted, "127.0.0.1:16443".parse().unwrap()).unwrap();
+        assert!(text.contains(r#""--address", "192.0.2.1:7836", "user""#), "{}", text.as_str());
     }
 }

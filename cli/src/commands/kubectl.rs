@@ -8,10 +8,10 @@ use std::process::{ExitCode, ExitStatus};
 use clap::Args;
 use tokio::process::Command;
 
-use super::kubeconfig::{KubeconfigError, grant, keep_open, render};
+use super::kubeconfig::{KubeconfigError, keep_open, render};
 use crate::context::Context;
 use crate::failure::{Advice, Code, Failure};
-use crate::machine::Listener;
+use crate::machine::{Listener, ask_certificate};
 use crate::store::{FileError, write_private};
 
 #[derive(Debug, Args)]
@@ -85,8 +85,8 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context) -> Result<Exit
 
     let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(0).await?;
-    let granted = grant(&mut session).await?;
-    let text = render(&meant.record.name, &granted, listener.address())?;
+    let granted = ask_certificate(&mut session).await.map_err(KubeconfigError::from)?;
+    let text = render(context, &meant.record, &granted, listener.address())?;
     // In the cluster's own directory, which nobody else can enter; gone with the command.
     let directory = tempfile::Builder::new()
         .prefix("kubectl-")

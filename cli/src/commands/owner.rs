@@ -313,7 +313,7 @@ fn digits(bytes: &[u8]) -> String {
 }
 
 /// Where the cluster is: its coordinators, first the one that answered. None where nobody knows a place of any.
-fn place(meant: &Meant, listed: &[ListedMachine]) -> Option<ClusterPlace> {
+pub(super) fn place(meant: &Meant, listed: &[ListedMachine]) -> Option<ClusterPlace> {
     let pins = meant.pins().expect("a session is opened with a machine that is pinned");
     let coordinates = |row: &&ListedMachine| row.role == ClusterRole::Coordinator && row.standing != Standing::Removed;
     let mut rows: Vec<_> = listed.iter().filter(coordinates).collect();

@@ -13,7 +13,9 @@ use super::meant::Who;
 use super::{Context, Meant};
 use crate::clock::{self, ASK_AGAIN, Deadline};
 use crate::failure::{Advice, Code};
-use crate::machine::{Address, BadAddress, CallError, ContactError, DialError, Expected, Session, SessionError, meet};
+use crate::machine::{
+    Address, AskError, BadAddress, CallError, ContactError, DialError, Expected, Session, SessionError, meet,
+};
 use crate::store::{ClusterName, Known, Pins, StoreError};
 use crate::virtual_machine::runs;
 use crate::virtual_network;
@@ -61,6 +63,9 @@ pub(crate) enum OpenError {
     /// The machine runs, and the network that led to it has ended.
     #[error("{called} cannot be reached: the process of its virtual network has ended")]
     NetworkEnded { called: String, start: String },
+    /// No certificate could be asked for.
+    #[error(transparent)]
+    Certificate(#[from] AskError),
     /// A failure behind a first contact that was made on the way.
     #[error(transparent)]
     Met(Box<OpenError>),
@@ -79,6 +84,7 @@ impl OpenError {
             Self::Contact(error) => error.may_pass(),
             Self::Session(SessionError::Dial(_)) => self.code() == Code::Unreachable,
             Self::Call(error) => error.may_pass(),
+            Self::Certificate(error) => error.may_pass(),
             Self::Silent(_) => true,
             Self::Met(error) => error.may_pass(),
             Self::NoCoordinator { why, .. } => why.iter().any(|(_, error)| error.may_pass()),
@@ -106,6 +112,7 @@ impl OpenError {
             Self::Contact(error) => Some(error),
             Self::Session(error) => Some(error),
             Self::Call(error) => Some(error),
+            Self::Certificate(error) => Some(error),
             Self::Met(error) => Some(&**error),
             Self::NoAddress { .. }
             | Self::Unknown { .. }
@@ -232,7 +239,7 @@ impl Context {
             Known::Joins => self.introduced(&mut meant).await?,
             Known::Awaited(_) => return Err(OpenError::NotMet { called: meant.called() }),
         };
-        let session = session.beyond(meant.name(), &pins, &self.store.owner()?).await?;
+        let session = session.beyond(meant.name(), &pins, &self.person(&meant.record)?).await?;
         Ok((session, meant))
     }
 
@@ -275,8 +282,7 @@ impl Context {
     async fn open_pinned(&self, meant: Meant, address: &Address, pins: &Pins) -> Result<(Session, Meant), OpenError> {
         let mut meant = meant;
         let (cluster, machine) = (meant.record.name.clone(), meant.name().clone());
-        let owner = self.store.owner()?;
-        let mut session = Session::open(address, pins, &owner).await?;
+        let mut session = Session::open(address, pins, &self.person(&meant.record)?).await?;
         if self.store.first_contact(&cluster, &machine).is_ok() {
             // The first authenticated call: with it the machine drops its copy of the secret, then we ours.
             session.status().await?;

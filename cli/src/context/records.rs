@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use crate::clock::Deadline;
 use crate::context::open::until_opened;
 use crate::context::{Context, Meant, OpenError};
-use crate::machine::Session;
-use crate::store::{Known, OtherMachine, Pins, StoreError};
+use crate::machine::{Session, ask_certificate};
+use crate::store::{CallsAs, Known, OtherMachine, Pins, StoreError};
 
 /// Longest wait for one of several machines; a machine under emulation answers within seconds.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -28,7 +28,11 @@ impl Context {
         let record = self.cluster()?;
         let one = record.machines().len() == 1 && (record.others().is_empty() || self.address.is_some());
         if self.machine.is_some() || self.through.is_some() || one {
-            return self.open().await;
+            let (mut session, meant) = self.open().await?;
+            if record.calls == CallsAs::User {
+                ask_certificate(&mut session).await?;
+            }
+            return Ok((session, meant));
         }
         let mut why = Vec::new();
         let own = record.machines().iter().enumerate().filter(|(at, _)| record.known(*at) != Known::Joins);
@@ -37,7 +41,11 @@ impl Context {
         for name in all.filter(|name| Some(*name) != but) {
             let asked = async {
                 let (mut session, meant) = self.about(&record.name, name).open().await?;
-                session.machines().await?;
+                match record.calls {
+                    CallsAs::Owner => drop(session.machines().await?),
+                    // The one call by which a coordinator shows that it knows a user.
+                    CallsAs::User => drop(ask_certificate(&mut session).await?),
+                }
                 Ok((session, meant))
             };
             match timeout(ANSWER, asked).await.unwrap_or(Err(OpenError::Silent(ANSWER))) {

@@ -13,7 +13,7 @@ use api::{
     public_client, public_server,
 };
 use cluster::Denial;
-use cluster::record::{OwnerRecord, RegistryRecord};
+use cluster::record::{OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::activation::{BlankMachine, Connection, Tries, Verdict};
@@ -22,9 +22,9 @@ use keys::identity::{self, SigningKey};
 use keys::recovery::RecoveryPubKey;
 use model::{
     BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, OwnerPubKey, Protection, RegistryHost,
-    RootHash, Secret,
+    RootHash, Secret, UserPubKey,
 };
-use pki::client_auth::{NamedIdentity, Owners, nameless_certificate, server_config};
+use pki::client_auth::{NamedIdentity, Owners, Who, nameless_certificate, server_config};
 use pki::{
     Authority, AuthorityKind, CertificateDer, CertificateProfile, PrivateKey, PublicKey, TlsIdentity, machine_tls_name,
 };
@@ -92,6 +92,8 @@ pub(crate) struct Fake {
     pub(crate) owners: Owned,
     /// Registries that it was told of.
     pub(crate) registries: Registries,
+    /// Users whom it knows.
+    pub(crate) users: Used,
     /// The configs that it took while it was blank.
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it refuses them all.
@@ -114,6 +116,7 @@ type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
 /// Owners of a fake's cluster.
 type Owned = Arc<Mutex<Vec<ListedOwner>>>;
 type Registries = Arc<Mutex<BTreeMap<RegistryHost, RegistryRecord>>>;
+type Used = Arc<Mutex<Vec<UserRecord>>>;
 
 /// Where the machines are to which it carries bytes.
 type Behind = Arc<Mutex<HashMap<MachineId, Address>>>;
@@ -135,6 +138,8 @@ struct Api {
     listed: Arc<Mutex<Vec<ListedMachine>>>,
     owners: Owned,
     registries: Registries,
+    user: Option<UserPubKey>,
+    users: Used,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
 }
@@ -169,6 +174,7 @@ impl Fake {
         let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
         let authority = authority.certificate().clone();
         let owners = Owners::new(vec![owner]);
+        let callers = owners.clone();
         let boot = PrivateKey::generate().unwrap();
         let nameless = TlsIdentity { chain: vec![nameless_certificate(&boot).unwrap()], key: &boot };
         let identity = TlsIdentity { chain: vec![leaf.clone(), authority.clone()], key: &key };
@@ -184,8 +190,8 @@ impl Fake {
         let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
         let waits = Waits::default();
-        let (owned, registries) = (Owned::default(), Registries::default());
-        let (possessed, pulled) = (Arc::clone(&owned), Arc::clone(&registries));
+        let (owned, registries, used) = (Owned::default(), Registries::default(), Used::default());
+        let (possessed, pulled, useful) = (Arc::clone(&owned), Arc::clone(&registries), Arc::clone(&used));
         let (leads, elects, awaits) = (Arc::clone(&behind), Arc::clone(&unknown), Arc::clone(&waits));
         let takes = Arc::<Mutex<Option<u32>>>::default();
         let prepares = Arc::clone(&takes);
@@ -198,6 +204,7 @@ impl Fake {
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
                 let (owners, registries) = (Arc::clone(&possessed), Arc::clone(&pulled));
+                let (users, callers) = (Arc::clone(&useful), callers.clone());
                 let (unknown, takes, waits) = (Arc::clone(&elects), Arc::clone(&prepares), Arc::clone(&awaits));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
@@ -208,7 +215,11 @@ impl Fake {
                     let mut activation = Connection { exporter: [0; 32], leaf_spki };
                     let label = keys::activation::EXPORTER_LABEL;
                     connection.export_keying_material(&mut activation.exporter, label, None).unwrap();
-                    let owner = connection.peer_certificates().is_some();
+                    let user = match callers.who(connection.peer_certificates()) {
+                        Ok(Who::Person(key)) => Some(key),
+                        _ => None, // an owner, or nobody in particular
+                    };
+                    let owner = connection.peer_certificates().is_some() && user.is_none();
                     let api = Api {
                         answer,
                         machine,
@@ -226,6 +237,8 @@ impl Fake {
                         listed,
                         owners,
                         registries,
+                        user,
+                        users,
                         calls,
                         behind,
                     };
@@ -242,6 +255,7 @@ impl Fake {
             listed,
             owners: owned,
             registries,
+            users: used,
             configs,
             refuses,
             takes,
@@ -286,6 +300,14 @@ impl Api {
             Some(at) => Err(Status::unknown(format!("etcd gives no answer to {}", unknown.remove(at)))),
             None => Ok(()),
         }
+    }
+
+    /// The same of what a user may call, too.
+    fn users_call(&self, method: &'static str) -> Result<(), Status> {
+        let Some(key) = self.user else { return self.owners_call(method) };
+        self.called(method);
+        let knows = self.users.lock().unwrap().iter().any(|user| user.terms.keys.contains(&key));
+        if knows { Ok(()) } else { Err(api::access::CallRefusal::UnknownUser.into()) }
     }
 
     fn proven(&self, machine: MachineId, secret: &FirstContact, config: ConfigDigest) -> ClaimResponse {
@@ -452,7 +474,7 @@ impl public_server::Public for Api {
     }
 
     async fn kubeconfig(&self, request: Request<KubeconfigRequest>) -> Result<Response<KubeconfigResponse>, Status> {
-        self.owners_call("Kubeconfig")?;
+        self.users_call("Kubeconfig")?;
         pki::accept_request(&request.into_inner().certificate_request)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(Response::new(KubeconfigResponse { tls_server_name: "kubernetes".into(), ..Default::default() }))
@@ -461,7 +483,7 @@ impl public_server::Public for Api {
     /// The Kubernetes API is an echo that ends when its input does.
     async fn tunnel(&self, request: Request<Streaming<TunnelRequest>>) -> Result<Response<Self::TunnelStream>, Status> {
         use tokio_stream::StreamExt;
-        self.owners_call("Tunnel")?;
+        self.users_call("Tunnel")?;
         let mut parts = request.into_inner();
         let first = parts.message().await?.ok_or(Status::invalid_argument("no first message"))?;
         match api::TunnelPart::try_from(first)? {
@@ -715,6 +737,32 @@ impl public_server::Public for Api {
         let host = RegistryHost::try_from(request.into_inner())?;
         self.registries.lock().unwrap().remove(&host);
         Ok(Response::new(RemoveRegistryResponse {}))
+    }
+
+    async fn add_user(&self, request: Request<AddUserRequest>) -> Result<Response<AddUserResponse>, Status> {
+        self.owners_call("AddUser")?;
+        let (terms, mut users) = (UserTerms::try_from(request.into_inner())?, self.users.lock().unwrap());
+        match users.iter().find(|user| user.terms.name == terms.name) {
+            Some(user) if user.terms != terms => {
+                return Err(Status::failed_precondition(Denial::UserDiffers(terms.name).to_string()));
+            }
+            Some(_) => {}
+            None => users.push(UserRecord { terms, added_by: OwnerPubKey([1; 32]), added_at: UnixSeconds(1) }),
+        }
+        Ok(Response::new(AddUserResponse {}))
+    }
+
+    async fn list_users(&self, _: Request<ListUsersRequest>) -> Result<Response<ListUsersResponse>, Status> {
+        self.owners_call("ListUsers")?;
+        let rows = self.users.lock().unwrap().clone();
+        Ok(Response::new(ListPage { old_since: None, rows }.into()))
+    }
+
+    async fn remove_user(&self, request: Request<RemoveUserRequest>) -> Result<Response<RemoveUserResponse>, Status> {
+        self.owners_call("RemoveUser")?;
+        let name = model::UserName::try_from(request.into_inner())?;
+        self.users.lock().unwrap().retain(|user| user.terms.name != name);
+        Ok(Response::new(RemoveUserResponse {}))
     }
 
     async fn redeem(&self, _: Request<RedeemRequest>) -> Result<Response<RedeemResponse>, Status> {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
+    AddOwnerRequest, AddUserRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
     DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
     IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
-    ListRegistriesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
-    RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RestartServiceRequest,
-    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
+    RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest,
+    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest,
+    WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
@@ -20,7 +21,7 @@ use api::{
 };
 use cluster::record;
 use cluster::request::Offer;
-use model::{MachineId, NodeName, OwnerPubKey, RegistryHost, TicketId};
+use model::{MachineId, NodeName, OwnerPubKey, RegistryHost, TicketId, UserName};
 use pki::{IssueError, KeyError, TlsError, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
@@ -303,6 +304,24 @@ impl Session {
         decided(async || soon("RemoveRegistry", self.client.remove_registry(request.clone())).await.map(drop)).await
     }
 
+    /// Has a person use Kubernetes.
+    pub(crate) async fn add_user(&mut self, terms: record::UserTerms) -> Result<(), CallError> {
+        let request: AddUserRequest = terms.into();
+        decided(async || soon("AddUser", self.client.add_user(request.clone())).await.map(drop)).await
+    }
+
+    /// All users of Kubernetes.
+    pub(crate) async fn users(&mut self) -> Result<ListPage<record::UserRecord>, CallError> {
+        let answer = soon("ListUsers", self.client.list_users(ListUsersRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("ListUsers"))
+    }
+
+    /// Has a person use Kubernetes no more.
+    pub(crate) async fn remove_user(&mut self, name: UserName) -> Result<(), CallError> {
+        let request: RemoveUserRequest = name.into();
+        decided(async || soon("RemoveUser", self.client.remove_user(request.clone())).await.map(drop)).await
+    }
+
     /// Has the machine take an image; what it lacks of that it asks for.
     pub(crate) async fn import_image(&mut self, image: ImageToImport) -> Result<Import, CallError> {
         Import::begin(&mut self.client, image).await
@@ -366,7 +385,7 @@ impl Session {
 /// TLS settings for a session: the owner who asks, and the machine that has to answer.
 fn client(pins: &Pins, owner: &Owner) -> Result<ClientConfig, SessionError> {
     let key = owner.tls_key()?;
-    let identity = TlsIdentity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };
+    let identity = TlsIdentity { chain: vec![owner.certificate(&key)?], key: &key };
     Ok(pki::server_auth::pinned(pins.authority, Some(identity), Arc::new(DefaultTimeProvider))?)
 }
 

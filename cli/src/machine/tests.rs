@@ -174,7 +174,7 @@ async fn calls_give_answers_and_refusals_their_codes() {
     let missing = session.restart_service("nonsense").await.unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
     session.reboot().await.unwrap();
-    let granted = crate::commands::kubeconfig::grant(&mut session).await;
+    let granted = super::ask_certificate(&mut session).await;
     assert!(granted.is_ok());
 }
 

@@ -16,7 +16,7 @@ use keys::identity::SigningKey;
 use keys::record::{HalfError, HalfRequest, Record};
 use keys::recovery::RecoveryPubKey;
 use model::Secret;
-use pki::{KeyError, PrivateKey};
+use pki::{CertificateDer, IssueError, KeyError, PrivateKey, client_auth};
 use zeroize::Zeroizing;
 
 use crate::failure::{Advice, NOTHING};
@@ -30,6 +30,18 @@ const LENGTH: usize = 108;
 pub(crate) struct Owner {
     authenticate: Secret<32>,
     recover: Secret<32>,
+    calls: CallsAs,
+}
+
+/// Relation of a person to a cluster, which their certificate says there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CallsAs {
+    /// Owns it.
+    #[default]
+    Owner,
+    /// Uses its Kubernetes.
+    User,
 }
 
 /// Why the owner's keys cannot be used.
@@ -66,7 +78,7 @@ impl Owner {
     /// Draws fresh keys at random.
     pub(crate) fn generate() -> Result<Self, OwnerError> {
         let random = || Secret::fill(|bytes| rand::fill(bytes).map_err(|_| OwnerError::Random));
-        Ok(Self { authenticate: random()?, recover: random()? })
+        Ok(Self { authenticate: random()?, recover: random()?, calls: CallsAs::Owner })
     }
 
     /// Reads what [`Self::write`] gave.
@@ -90,7 +102,7 @@ impl Owner {
                 Some(_) | None => Err(OwnerError::Damaged),
             })
         };
-        Ok(Self { authenticate: secret(12..44)?, recover: secret(44..76)? })
+        Ok(Self { authenticate: secret(12..44)?, recover: secret(44..76)?, calls: CallsAs::Owner })
     }
 
     /// The bytes of the file; wiped when dropped.
@@ -113,6 +125,19 @@ impl Owner {
     /// The same key for TLS.
     pub(crate) fn tls_key(&self) -> Result<PrivateKey, KeyError> {
         PrivateKey::ed25519(&self.authenticate)
+    }
+
+    /// The same person as a cluster knows them.
+    pub(crate) fn calling_as(self, calls: CallsAs) -> Self {
+        Self { calls, ..self }
+    }
+
+    /// Certificate that is shown to a machine, of [`Self::tls_key`].
+    pub(crate) fn certificate(&self, key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
+        match self.calls {
+            CallsAs::Owner => client_auth::owner_certificate(key),
+            CallsAs::User => client_auth::user_certificate(key),
+        }
     }
 
     /// The half of a machine's key that its recovery record leads to.
@@ -155,7 +180,11 @@ mod tests {
     /// The checksum computed with Python: `sha256(b"CAIRNOWN" + bytes([1, 0, 0, 0]) + b"\x01" * 32 + b"\x02" * 32)`.
     #[test]
     fn the_file_has_its_known_bytes() {
-        let owner = Owner { authenticate: Secret::take(&mut [1; 32]), recover: Secret::take(&mut [2; 32]) };
+        let owner = Owner {
+            authenticate: Secret::take(&mut [1; 32]),
+            recover: Secret::take(&mut [2; 32]),
+            calls: CallsAs::Owner,
+        };
         let bytes = owner.write();
         let expected = [&b"CAIRNOWN\x01\0\0\0"[..], &[1; 32], &[2; 32]].concat();
         assert_eq!(bytes[..76], expected);
@@ -167,6 +196,9 @@ mod tests {
     fn two_owners_differ_and_print_nothing() {
         let [one, other] = [Owner::generate().unwrap(), Owner::generate().unwrap()];
         assert_ne!(one.signing_key().public(), other.signing_key().public());
-        assert_eq!(format!("{one:?}"), "Owner { authenticate: Secret(32 bytes), recover: Secret(32 bytes) }");
+        assert_eq!(
+            format!("{one:?}"),
+            "Owner { authenticate: Secret(32 bytes), recover: Secret(32 bytes), calls: Owner }"
+        );
     }
 }

@@ -10,10 +10,11 @@ use pki::SpkiPin;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::owner::CallsAs;
 use crate::failure::{Advice, Code, NOTHING};
 
 /// Later formats have a higher number and are left alone.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// Records from this format on are read; what they lack is not known.
 const OLDEST: u32 = 4;
 
@@ -85,6 +86,9 @@ pub(crate) struct ClusterRecord {
     /// Other machines of the cluster, as its coordinators listed them last: whichever of them is left is reached.
     #[serde(default)]
     others: Vec<OtherMachine>,
+    /// What this host's person is to it.
+    #[serde(default)]
+    pub calls: CallsAs,
 }
 
 /// A machine that its cluster knows, and this host by its cluster's word alone.
@@ -286,7 +290,15 @@ impl ClusterRecord {
     pub(crate) fn of_config(name: ClusterName, config: ConfigDigest) -> Self {
         let contact = Contact::Awaiting { config };
         let first = MachineRecord { contact, ..MachineRecord::joining(Self::first_name()) };
-        Self { version: VERSION, name, cluster: None, network: None, machines: vec![first], others: Vec::new() }
+        Self {
+            version: VERSION,
+            name,
+            cluster: None,
+            network: None,
+            machines: vec![first],
+            others: Vec::new(),
+            calls: CallsAs::Owner,
+        }
     }
 
     /// A cluster that others made, and one of its machines, which is known by these.
@@ -294,7 +306,7 @@ impl ClusterRecord {
         let (first, Pins { cluster, authority, machine: id }) = (MachineRecord::joining(machine), pins);
         let machines = vec![MachineRecord { contact: Contact::Pinned { machine: id }, ..first }];
         let cluster = Some(Cluster { id: cluster, authority });
-        Self { version: VERSION, name, cluster, network: None, machines, others: Vec::new() }
+        Self { version: VERSION, name, cluster, network: None, machines, others: Vec::new(), calls: CallsAs::Owner }
     }
 
     /// Name of every cluster's first machine.
@@ -638,9 +650,9 @@ mod tests {
         }
         let without_machines = ClusterRecord { machines: Vec::new(), ..record };
         assert!(matches!(ClusterRecord::read(&name, &without_machines.write()), Err(RecordError::Damaged { .. })));
-        let newer = text.replace("\"version\": 5", "\"later\": 0, \"version\": 6");
-        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 6, .. })));
-        let older = text.replace("\"version\": 5", "\"version\": 3");
+        let newer = text.replace("\"version\": 6", "\"later\": 0, \"version\": 7");
+        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 7, .. })));
+        let older = text.replace("\"version\": 6", "\"version\": 3");
         assert!(matches!(read(&older), Err(RecordError::Older { version: 3, .. })));
         let other: ClusterName = "away".parse().unwrap();
         assert!(matches!(ClusterRecord::read(&other, text.as_bytes()), Err(RecordError::Misplaced { .. })));

@@ -18,10 +18,14 @@ pub enum Permission {
     Anyone,
     /// Knowledge of the code on a blank machine's screen: the message proves it.
     Code,
+    /// No authentication, and of no user: nobody has met the machine yet.
+    Newcomer,
     /// Possession of some machine's key: nothing is granted by that alone.
     Machine,
     /// A machine that the cluster let in, by its certificate; its record is asked before the call goes on.
     Member,
+    /// A user of Kubernetes by the records of now, or an owner.
+    User,
     /// The owner, by the pinned key of its client certificate.
     Owner,
 }
@@ -74,13 +78,21 @@ pub const TABLE: &[Row] = &[
     anyone("/cairn.v1.Public/GetState", ANY, "says what a person in front of it can see anyway"),
     Row {
         audit: Audit::Recorded,
+        permission: Permission::Newcomer,
         ..anyone(
             "/cairn.v1.Public/Claim",
             CLAIMED,
             "comes before the caller has a pin, so before either can authenticate",
         )
     },
-    anyone("/cairn.v1.Public/ProveCode", BLANK, "comes before anybody is known; the proof shows nothing of the code"),
+    Row {
+        permission: Permission::Newcomer,
+        ..anyone(
+            "/cairn.v1.Public/ProveCode",
+            BLANK,
+            "comes before anybody is known; the proof shows nothing of the code",
+        )
+    },
     Row {
         audit: Audit::Recorded,
         permission: Permission::Code,
@@ -93,8 +105,14 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/Logs", OWNED, "logs hold whatever services write"),
     changing("/cairn.v1.Public/Reboot", OWNED, "interrupts work"),
     changing("/cairn.v1.Public/PowerOff", OWNED, "interrupts work, and takes a person to undo"),
-    changing("/cairn.v1.Public/Kubeconfig", MEMBER, "grants cluster-admin"),
-    changing("/cairn.v1.Public/Tunnel", MEMBER, "reaches ports that are closed to the world"),
+    Row {
+        permission: Permission::User,
+        ..changing("/cairn.v1.Public/Kubeconfig", MEMBER, "grants an owner cluster-admin, a user what is bound to them")
+    },
+    Row {
+        permission: Permission::User,
+        ..changing("/cairn.v1.Public/Tunnel", MEMBER, "reaches ports that are closed to the world; a user one alone")
+    },
     owner("/cairn.v1.Public/Conditions", OWNED, "tells what the machine runs"),
     owner("/cairn.v1.Public/WaitCondition", OWNED, "tells what the machine runs and holds a stream open"),
     owner("/cairn.v1.Public/ListMachines", MEMBER, "names every machine and where it is"),
@@ -111,6 +129,9 @@ pub const TABLE: &[Row] = &[
     changing("/cairn.v1.Public/SetRegistry", MEMBER, "decides what containers run"),
     owner("/cairn.v1.Public/ListRegistries", MEMBER, "tells where images come from"),
     changing("/cairn.v1.Public/RemoveRegistry", MEMBER, "decides what containers run"),
+    changing("/cairn.v1.Public/AddUser", MEMBER, "lets a person reach Kubernetes"),
+    owner("/cairn.v1.Public/ListUsers", MEMBER, "names who reaches Kubernetes"),
+    changing("/cairn.v1.Public/RemoveUser", MEMBER, "takes from a person the way to Kubernetes"),
     changing("/cairn.v1.Public/ImportImage", MEMBER, "decides what containers run"),
     owner("/cairn.v1.Public/ListImages", MEMBER, "tells what the machine runs"),
     changing("/cairn.v1.Public/RemoveImage", MEMBER, "takes from pods what they start from"),
@@ -183,14 +204,22 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
         return Err(CallRefusal::State { is: state, answered_in: row.states });
     }
     match (row.permission, caller) {
-        (
-            Permission::Anyone | Permission::Code,
+        (Permission::Anyone, Caller::Stranger | Caller::Machine | Caller::Member | Caller::User | Caller::Owner)
+        | (
+            Permission::Newcomer | Permission::Code,
             Caller::Stranger | Caller::Machine | Caller::Member | Caller::Owner,
         )
         | (Permission::Machine, Caller::Machine)
         | (Permission::Member, Caller::Member)
+        | (Permission::User, Caller::User | Caller::Owner)
         | (Permission::Owner, Caller::Owner) => Ok(row),
-        (Permission::Owner, Caller::Stranger | Caller::Machine | Caller::Member) => Err(CallRefusal::NoCertificate),
+        (
+            Permission::Newcomer | Permission::Code | Permission::Machine | Permission::Member | Permission::Owner,
+            Caller::User,
+        ) => Err(CallRefusal::NotForUsers),
+        (Permission::User | Permission::Owner, Caller::Stranger | Caller::Machine | Caller::Member) => {
+            Err(CallRefusal::NoCertificate)
+        }
         (Permission::Machine, Caller::Stranger | Caller::Member | Caller::Owner) => Err(CallRefusal::NoMachineKey),
         (Permission::Member, Caller::Stranger | Caller::Machine | Caller::Owner) => Err(CallRefusal::NoMember),
     }
@@ -216,6 +245,14 @@ pub enum CallRefusal {
     NoMember,
     /// The caller showed a certificate that is of no owner any more, so nothing is answered on its connection.
     NotTheOwner,
+    /// The caller is a user of Kubernetes, and the method is for others.
+    NotForUsers,
+    /// The caller calls itself a user, and the records of now know none of its key.
+    UnknownUser,
+    /// The caller calls itself a user, and the machine has no records to find them in.
+    NoUsersHere,
+    /// The caller calls itself a user, and the records are not read yet.
+    UsersUnread,
 }
 
 impl fmt::Display for CallRefusal {
@@ -237,6 +274,20 @@ impl fmt::Display for CallRefusal {
             }
             Self::NoMember => f.write_str("only for a machine of the cluster, over the VPN; nothing was done"),
             Self::NotTheOwner => f.write_str("only for the owner, whose key this is not; nothing was done"),
+            Self::NotForUsers => f.write_str(
+                "not for a user of Kubernetes, who is given a kubeconfig and the way there, and nothing else; nothing was done; \
+                 ask an owner of the cluster",
+            ),
+            Self::UnknownUser => f.write_str(
+                "the cluster has no user with this key: it was not added, was removed, or its time is over; nothing was done; \
+                 ask an owner of the cluster",
+            ),
+            Self::NoUsersHere => f.write_str(
+                "this machine is no coordinator and knows no users of the cluster; nothing was done; ask a coordinator",
+            ),
+            Self::UsersUnread => f.write_str(
+                "the cluster's users are not read here yet; nothing was done; ask another coordinator, or try again",
+            ),
         }
     }
 }
@@ -257,7 +308,11 @@ impl From<CallRefusal> for tonic::Status {
             CallRefusal::NoCertificate | CallRefusal::NoMachineKey | CallRefusal::NoMember => {
                 tonic::Code::Unauthenticated
             }
-            CallRefusal::NotTheOwner => tonic::Code::PermissionDenied,
+            CallRefusal::NotTheOwner | CallRefusal::NotForUsers | CallRefusal::UnknownUser => {
+                tonic::Code::PermissionDenied
+            }
+            CallRefusal::NoUsersHere => tonic::Code::FailedPrecondition,
+            CallRefusal::UsersUnread => NOT_YET,
         };
         Self::new(code, refused.to_string())
     }
@@ -291,7 +346,7 @@ mod tests {
 
     use super::*;
 
-    const CALLERS: [Caller; 4] = [Caller::Stranger, Caller::Machine, Caller::Member, Caller::Owner];
+    const CALLERS: [Caller; 5] = [Caller::Stranger, Caller::Machine, Caller::Member, Caller::User, Caller::Owner];
 
     fn code(path: &str, state: MachineState, caller: Caller) -> Code {
         decide(path, Profile::Release, state, caller)
@@ -323,7 +378,8 @@ mod tests {
     #[test]
     fn get_state_claim_and_activation_need_no_authentication() {
         let open = |state: MachineState| -> Vec<&str> {
-            let rows = TABLE.iter().filter(|row| matches!(row.permission, Permission::Anyone | Permission::Code));
+            let open = [Permission::Anyone, Permission::Newcomer, Permission::Code];
+            let rows = TABLE.iter().filter(|row| open.contains(&row.permission));
             let rows = rows.filter(|row| row.states.contains(&state));
             rows.filter_map(|row| row.path.strip_prefix("/cairn.v1.Public/")).collect()
         };
@@ -332,7 +388,7 @@ mod tests {
         for state in [Enrolling, Running, NeedsOwner, Failed] {
             assert_eq!(open(state), ["GetState", "Claim"], "{state}");
         }
-        for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
+        for row in TABLE.iter().filter(|row| [Permission::Owner, Permission::User].contains(&row.permission)) {
             for &state in row.states {
                 let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
                 for caller in [Caller::Stranger, Caller::Machine, Caller::Member] {
@@ -341,6 +397,26 @@ mod tests {
                 assert_eq!(refused(Caller::Owner), None, "{}", row.path);
             }
         }
+    }
+
+    /// Proves: W9 Q1
+    #[test]
+    fn a_user_of_kubernetes_calls_three_methods_and_no_other() {
+        let answered = |caller| -> Vec<&str> {
+            let rows = TABLE.iter().filter(|row| decide(row.path, Profile::Debug, Running, caller).is_ok());
+            rows.filter_map(|row| row.path.strip_prefix("/cairn.v1.Public/")).collect()
+        };
+        assert_eq!(answered(Caller::User), ["GetState", "Kubeconfig", "Tunnel"]);
+        assert!(answered(Caller::Owner).contains(&"Kubeconfig") && answered(Caller::Owner).contains(&"Tunnel"));
+        for row in TABLE.iter().filter(|row| row.states.contains(&Running)) {
+            let refused = decide(row.path, Profile::Debug, Running, Caller::User).err();
+            let answered = matches!(row.permission, Permission::Anyone | Permission::User);
+            assert_eq!(refused, (!answered).then_some(CallRefusal::NotForUsers), "{}", row.path);
+        }
+        let codes =
+            [CallRefusal::NotForUsers, CallRefusal::UnknownUser, CallRefusal::NoUsersHere, CallRefusal::UsersUnread]
+                .map(|refused| tonic::Status::from(refused).code());
+        assert_eq!(codes, [Code::PermissionDenied, Code::PermissionDenied, Code::FailedPrecondition, NOT_YET]);
     }
 
     /// A machine's key says nothing yet of who it is: what is sent has to be signed by a ticket, or the record has to
@@ -406,6 +482,8 @@ mod tests {
             "RemoveOwner",
             "SetRegistry",
             "RemoveRegistry",
+            "AddUser",
+            "RemoveUser",
             "ImportImage",
             "RemoveImage",
             "Redeem",
@@ -432,7 +510,8 @@ mod tests {
             let method = row.path.rsplit('/').next().expect("a path has a method");
             let answers = ["GetState", "ProveCode", "Activate"].contains(&method);
             let expected = if answers { Code::Ok } else { Code::FailedPrecondition };
-            for caller in CALLERS {
+            // No records of a blank machine make anybody a user.
+            for caller in CALLERS.into_iter().filter(|caller| *caller != Caller::User) {
                 assert_eq!(code(row.path, MachineState::Blank, caller), expected, "{}", row.path);
             }
         }
@@ -458,8 +537,8 @@ mod tests {
                 Permission::Anyone,
                 &[MachineState::Blank, Enrolling, AwaitingKeys, Running, NeedsOwner, Failed],
             ),
-            ("Public/Claim", Permission::Anyone, &[Enrolling, Running, NeedsOwner, Failed]),
-            ("Public/ProveCode", Permission::Anyone, &[MachineState::Blank]),
+            ("Public/Claim", Permission::Newcomer, &[Enrolling, Running, NeedsOwner, Failed]),
+            ("Public/ProveCode", Permission::Newcomer, &[MachineState::Blank]),
             ("Public/Activate", Permission::Code, &[MachineState::Blank]),
             ("Public/Status", Permission::Owner, &owned),
             ("Public/Timeline", Permission::Owner, &owned),
@@ -468,8 +547,8 @@ mod tests {
             ("Public/Logs", Permission::Owner, &owned),
             ("Public/Reboot", Permission::Owner, &owned),
             ("Public/PowerOff", Permission::Owner, &owned),
-            ("Public/Kubeconfig", Permission::Owner, &[Running]),
-            ("Public/Tunnel", Permission::Owner, &[Running]),
+            ("Public/Kubeconfig", Permission::User, &[Running]),
+            ("Public/Tunnel", Permission::User, &[Running]),
             ("Public/Conditions", Permission::Owner, &owned),
             ("Public/WaitCondition", Permission::Owner, &owned),
             ("Public/ListMachines", Permission::Owner, &[Running]),
@@ -486,6 +565,9 @@ mod tests {
             ("Public/SetRegistry", Permission::Owner, &[Running]),
             ("Public/ListRegistries", Permission::Owner, &[Running]),
             ("Public/RemoveRegistry", Permission::Owner, &[Running]),
+            ("Public/AddUser", Permission::Owner, &[Running]),
+            ("Public/ListUsers", Permission::Owner, &[Running]),
+            ("Public/RemoveUser", Permission::Owner, &[Running]),
             ("Public/ImportImage", Permission::Owner, &[Running]),
             ("Public/ListImages", Permission::Owner, &[Running]),
             ("Public/RemoveImage", Permission::Owner, &[Running]),
@@ -513,9 +595,11 @@ mod tests {
             for &state in MachineState::ALL {
                 for caller in CALLERS {
                     let allowed = match permission {
-                        Permission::Anyone | Permission::Code => true,
+                        Permission::Anyone => true,
+                        Permission::Newcomer | Permission::Code => caller != Caller::User,
                         Permission::Machine => caller == Caller::Machine,
                         Permission::Member => caller == Caller::Member,
+                        Permission::User => [Caller::User, Caller::Owner].contains(&caller),
                         Permission::Owner => caller == Caller::Owner,
                     };
                     let answered = decide(&path, Profile::Debug, state, caller).is_ok();

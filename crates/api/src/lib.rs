@@ -15,6 +15,7 @@
 //! - Every method has a row in the access table: `the_table_has_one_row_per_method_of_the_descriptor`
 //! - Without authentication there are `GetState`, `Claim` and, on a blank machine, its activation:
 //!   `get_state_claim_and_activation_need_no_authentication`
+//! - A user calls `GetState`, `Kubeconfig` and `Tunnel` alone: `a_user_of_kubernetes_calls_three_methods_and_no_other`
 //! - A machine's key, which anybody can draw, is good for `Redeem`, `ReleaseKey`, `Contribute` and the calls about volumes
 //!   alone, and each of them asks more of it: `a_machines_key_is_good_for_these_calls_alone`
 //! - Data is not called authenticated before every block has its tag: `crates/api/src/status.rs`
@@ -42,6 +43,7 @@ mod status;
 mod time;
 mod timeline;
 mod tunnel;
+mod users;
 mod volumes;
 mod vpn;
 pub mod wire;

@@ -10,6 +10,7 @@ mod redeem;
 mod registries;
 mod roles;
 mod tickets;
+mod users;
 
 use std::fmt;
 
@@ -67,6 +68,8 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denia
         Asks::RemoveOwner(key) => owners::remove(ground, by, key),
         Asks::SetRegistry(registry) => registries::set(ground, by, registry),
         Asks::RemoveRegistry(host) => registries::remove(ground, by, *host),
+        Asks::AddUser(terms) => users::add(ground, by, terms),
+        Asks::RemoveUser(name) => users::remove(ground, by, name),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
 
 use keys::endpoint::BadEndpoint;
-use model::{Level, MachineId, NodeName};
+use model::{Level, MachineId, NodeName, UserName};
 
 use crate::members::MOST_COORDINATORS;
-use crate::record::{MOST_OWNERS, MOST_REGISTRIES, Release};
+use crate::record::{MOST_OWNERS, MOST_REGISTRIES, MOST_USER_KEYS, MOST_USERS, Release};
 
 /// Reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -200,6 +200,24 @@ pub enum Denial {
         "this owner is known with another recovery key; to give the owner this one, remove the owner and add them again"
     )]
     OtherRecoveryKey,
+    /// Enough.
+    #[error("a cluster has at most {MOST_USERS} users")]
+    UsersExhausted,
+    /// The same user with other keys or another end.
+    #[error("there is a user {0} with other keys or another end; to change that, remove the user and add them again")]
+    UserDiffers(UserName),
+    /// No key, or too many.
+    #[error("a user has 1 to {MOST_USER_KEYS} keys, not {0}")]
+    UserKeys(usize),
+    /// Another user has the key.
+    #[error("user {0} has this key: a key tells one person from all others")]
+    UserKeyTaken(UserName),
+    /// An owner has the key.
+    #[error("this is an owner's key, and an owner may do all that a user may")]
+    UserIsOwner,
+    /// The user would be expired from the start.
+    #[error("the user would have expired before they are added")]
+    UserNeverHolds,
 }
 
 /// More machines than one ticket ever needs to admit.

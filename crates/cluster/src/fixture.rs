@@ -6,12 +6,12 @@ use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, MirrorUrl, NodeName,
-    OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, TicketPubKey, Uuid, VPN_PREFIX, VpnPubKey,
+    OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, TicketPubKey, UserPubKey, Uuid, VPN_PREFIX, VpnPubKey,
 };
 
 use crate::record::{
     Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release,
-    Revocation, Standing, TicketRecord, Times, UnixSeconds,
+    Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord, UserTerms,
 };
 use crate::redeem::RedeemBody;
 
@@ -94,6 +94,12 @@ pub(crate) fn ticket(n: u8) -> TicketRecord {
         issued_at: NOW,
         revoked: Revocation::No,
     }
+}
+
+pub(crate) fn user(name: &str, key: u8) -> UserRecord {
+    let (name, keys) = (name.parse().expect("a name"), [UserPubKey([key; 32])].into());
+    let terms = UserTerms { name, keys, expires: Some(UnixSeconds(NOW.0 + 3600)) };
+    UserRecord { terms, added_by: OWNER, added_at: NOW }
 }
 
 /// Body of the request in which machine `n` redeems ticket `ticket`.

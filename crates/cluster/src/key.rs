@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use model::{DiskUuid, Ipv4Prefix, MachineId, RegistryHost, TicketId, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, MachineId, RegistryHost, TicketId, UserName, VpnPubKey};
 
 /// Where Cairn's keys begin. Kubernetes' lie elsewhere, and its user may read nothing here.
 pub const PREFIX: &str = "/cairn/v1/";
@@ -37,6 +37,8 @@ pub enum Key {
     Ticket(TicketId),
     /// Registry of container images.
     Registry(RegistryHost),
+    /// A user's record.
+    User(UserName),
     /// The cold-start key's epoch.
     ColdStart,
     /// A line of the audit.
@@ -113,6 +115,7 @@ impl Key {
             "pods" => name.parse().ok().map(Self::Pods),
             "ticket" => name.parse().ok().map(Self::Ticket),
             "registry" => RegistryHost::read(name).ok().map(Self::Registry),
+            "user" => name.parse().ok().map(Self::User),
             "audit" => AuditId::read(name).map(Self::Audit),
             _ => None, // no row
         }
@@ -129,6 +132,7 @@ impl Key {
             Self::Pods(_) => "pods",
             Self::Ticket(_) => "ticket",
             Self::Registry(_) => "registry",
+            Self::User(_) => "user",
             Self::ColdStart => "cold-start",
             Self::Audit(_) => "audit",
         }
@@ -186,6 +190,7 @@ impl fmt::Display for Key {
             Self::Pods(prefix) => write!(f, "{PREFIX}{kind}/{prefix}"),
             Self::Ticket(id) => write!(f, "{PREFIX}{kind}/{id}"),
             Self::Registry(host) => write!(f, "{PREFIX}{kind}/{host}"),
+            Self::User(name) => write!(f, "{PREFIX}{kind}/{name}"),
             Self::Audit(id) => write!(f, "{PREFIX}{kind}/{id}"),
         }
     }
@@ -213,6 +218,7 @@ mod tests {
             any::<[u8; 16]>().prop_map(|id| Key::Ticket(TicketId(id))),
             "[a-z0-9]{1,60}\\.[a-z]{1,60}(:[1-9][0-9]{1,3})?"
                 .prop_map(|host| Key::Registry(RegistryHost::read(&host).expect("a host"))),
+            "[a-z][a-z0-9-]{0,31}".prop_map(|name| Key::User(name.parse().expect("a name"))),
             audit().prop_map(Key::Audit),
         ]
     }
@@ -288,6 +294,9 @@ mod tests {
             "/cairn/v1/registry/",
             "/cairn/v1/registry/Ghcr.io",
             "/cairn/v1/registry/ghcr.io/a",
+            "/cairn/v1/user/",
+            "/cairn/v1/user/system:admin",
+            "/cairn/v1/user/a/b",
             "/cairn/v1/audit/changed/1",
             "/cairn/v1/audit/changed/+000000000000001",
             "/cairn/v1/audit/changed/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/0000000000000001",

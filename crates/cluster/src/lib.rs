@@ -50,6 +50,7 @@ pub mod request;
 pub mod role;
 pub mod state;
 pub mod txn;
+pub mod users;
 pub mod view;
 pub mod word;
 

@@ -9,6 +9,7 @@ mod cold_start;
 mod machine;
 mod registry;
 mod ticket;
+mod user;
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ use keys::assignment::AssignmentError;
 use keys::cold_start::BadEpoch;
 use keys::endpoint::BadEndpoint;
 use keys::network::{self, BadNetwork, PrefixWire};
-use model::{BadNodeName, BadPrefix, MachineId};
+use model::{BadNodeName, BadPrefix, BadUserName, MachineId};
 use prost::Message as _;
 
 pub use audit::{AuditLine, MOST_AUDIT_LINES, MOST_AUDIT_LINES_OF_ONE};
@@ -31,6 +32,7 @@ pub use registry::{
 };
 pub(crate) use registry::{REGISTRY, RegistryWire};
 pub use ticket::{Revocation, TicketRecord};
+pub use user::{MOST_USER_KEYS, MOST_USERS, UserRecord, UserTerms};
 
 use crate::role::BadRoles;
 
@@ -102,6 +104,9 @@ pub enum BadRecord {
     /// A name that is none.
     #[error("its name cannot be used")]
     Name(#[from] BadNodeName),
+    /// A user's name that is none.
+    #[error("its user's name cannot be used")]
+    UserName(#[from] BadUserName),
     /// An endpoint that is none.
     #[error("its endpoints cannot be used")]
     Endpoints(#[from] BadEndpoint),

@@ -7,10 +7,10 @@ use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use model::{
     ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RegistryHost,
-    TicketId, TicketPubKey,
+    TicketId, TicketPubKey, UserName,
 };
 
-use crate::record::{Cluster, MachineRecord, OwnerRecord, RegistryRecord, Release, UnixSeconds};
+use crate::record::{Cluster, MachineRecord, OwnerRecord, RegistryRecord, Release, UnixSeconds, UserTerms};
 use crate::redeem::RedeemRequest;
 use crate::role::AnyRole;
 
@@ -118,6 +118,10 @@ pub enum Asks {
     SetRegistry(Box<RegistryRecord>),
     /// Say nothing of a registry.
     RemoveRegistry(RegistryHost),
+    /// Let a person use Kubernetes.
+    AddUser(UserTerms),
+    /// Let a person use Kubernetes no more.
+    RemoveUser(UserName),
 }
 
 /// Terms of a ticket that an owner asks for.

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RegistryHost, TicketId, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RegistryHost, TicketId, UserName, VpnPubKey};
 
 use crate::key::{BadKey, Key};
 use crate::members::{Look, Members};
 use crate::part::OrderPart;
 use crate::record::{
     BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, RegistryRecord, TicketRecord,
+    UserRecord,
 };
 
 /// A key with its value, as etcd gives it.
@@ -116,6 +117,7 @@ pub struct State {
     registries: BTreeMap<RegistryHost, RegistryRecord>,
     /// All registries, as workers are told of them.
     registries_part: Option<OrderPart>,
+    users: BTreeMap<UserName, UserRecord>,
     disks: BTreeMap<DiskUuid, MachineId>,
     vpn_keys: BTreeMap<VpnPubKey, MachineId>,
     addresses: BTreeMap<Ipv4Addr, MachineId>,
@@ -138,6 +140,7 @@ enum Read {
     Machine(MachineId, Option<Box<MachineRecord>>),
     Ticket(TicketId, Option<Box<TicketRecord>>),
     Registry(RegistryHost, Option<Box<RegistryRecord>>),
+    User(UserName, Option<Box<UserRecord>>),
     Disk(DiskUuid, Option<MachineId>),
     VpnKey(VpnPubKey, Option<MachineId>),
     Address(Ipv4Addr, Option<MachineId>),
@@ -205,6 +208,7 @@ impl State {
             }
             Read::Ticket(id, ticket) => set(&mut self.tickets, id, ticket.map(|ticket| *ticket)),
             Read::Registry(host, registry) => set(&mut self.registries, host, registry.map(|registry| *registry)),
+            Read::User(name, user) => set(&mut self.users, name, user.map(|user| *user)),
             Read::Disk(disk, holder) => set(&mut self.disks, disk, holder),
             Read::VpnKey(key, holder) => set(&mut self.vpn_keys, key, holder),
             Read::Address(address, holder) => set(&mut self.addresses, address, holder),
@@ -352,6 +356,17 @@ impl State {
         self.registries_part.as_ref()
     }
 
+    /// All users, by name; those whose time is over, too.
+    pub fn users(&self) -> impl Iterator<Item = &UserRecord> {
+        self.users.values()
+    }
+
+    /// The record of a user.
+    #[must_use]
+    pub fn user(&self, name: &UserName) -> Option<&UserRecord> {
+        self.users.get(name)
+    }
+
     /// Machine whose disk this is or was.
     #[must_use]
     pub fn disk(&self, disk: &DiskUuid) -> Option<&MachineId> {
@@ -432,6 +447,13 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
                 return Err(BadState::Misplaced(Box::new(key)));
             }
             Read::Registry(host, registry.map(Box::new))
+        }
+        Key::User(name) => {
+            let user = value.map(UserRecord::decode).transpose().map_err(refused)?;
+            if user.as_ref().is_some_and(|user| user.terms.name != name) {
+                return Err(BadState::Misplaced(Box::new(key)));
+            }
+            Read::User(name, user.map(Box::new))
         }
         Key::Disk(disk) => Read::Disk(disk, holder()?),
         Key::VpnKey(vpn_key) => Read::VpnKey(vpn_key, holder()?),

@@ -31,6 +31,8 @@ mod refused;
 mod registries;
 #[path = "decide/role.rs"]
 mod role;
+#[path = "decide/users.rs"]
+mod users;
 
 /// A cluster, its etcd, and the time.
 struct Scene {

@@ -3,6 +3,7 @@
 //! ```text
 //!   handshake (32) ─┬─► stranger (32)      a place more than there are: the oldest place of the source that holds
 //!                   ├─► owner    (64)      most is taken away; strangers never take an owner's
+//!                   ├─► user     (32)      four of each: the oldest of who holds most is taken away
 //!                   ├─► member             two of each machine that the records know: its own oldest is taken away
 //!                   └─► newcomer (64)      of other machines; full: it is refused
 //! ```
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use model::MachineId;
+use model::{MachineId, UserName};
 
 use crate::bucket::{Bucket, Rate};
 use crate::seats::{NewPlace, Place, Room, gives_way};
@@ -25,6 +26,8 @@ pub const HANDSHAKES: Room = Room { all: 32, each: 8 };
 pub const STRANGERS: Room = Room { all: 32, each: 8 };
 /// Connections of owners, which cost what owners do.
 pub const OWNERS: Room = Room { all: 64, each: 64 };
+/// Connections of users, each of which may carry a few to the Kubernetes API.
+pub const USERS: Room = Room { all: 32, each: 4 };
 /// Machines that the records know, each with one connection, and a second one while the first is found to be dead: records bound them.
 pub const MEMBERS: Room = Room { all: usize::MAX, each: 2 };
 /// Machines with a certificate of the cluster that the records do not know: removed, or let in a moment ago by another coordinator.
@@ -60,6 +63,8 @@ pub enum Guest {
     Stranger,
     /// An owner.
     Owner,
+    /// A user of Kubernetes, whose handshakes cost what a stranger's do.
+    User(UserName),
     /// A machine that the records know.
     Member(MachineId),
     /// A machine of the cluster that they do not know.
@@ -96,6 +101,7 @@ struct Held {
 enum Whose {
     Source(IpAddr),
     Machine(MachineId),
+    User(UserName),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +109,7 @@ enum Stage {
     Handshake,
     Stranger,
     Owner,
+    User,
     Member,
     Newcomer,
 }
@@ -131,6 +138,7 @@ impl Stage {
             Self::Handshake => HANDSHAKES,
             Self::Stranger => STRANGERS,
             Self::Owner => OWNERS,
+            Self::User => USERS,
             Self::Member => MEMBERS,
             Self::Newcomer => NEWCOMERS,
         }
@@ -176,6 +184,7 @@ impl Door {
         let held = match guest {
             Guest::Stranger => Held { whose, stage: Stage::Stranger },
             Guest::Owner => Held { whose, stage: Stage::Owner },
+            Guest::User(name) => Held { whose: Whose::User(name), stage: Stage::User },
             Guest::Member(machine) => Held { whose: Whose::Machine(machine), stage: Stage::Member },
             Guest::Newcomer(machine) => Held { whose: Whose::Machine(machine), stage: Stage::Newcomer },
         };
@@ -198,7 +207,7 @@ impl Door {
     /// cluster what others would miss.
     fn welcome(&mut self, whose: Whose, guest: Guest) {
         match (guest, whose) {
-            (Guest::Stranger, _) | (Guest::Owner, Whose::Machine(_)) => {}
+            (Guest::Stranger | Guest::User(_), _) | (Guest::Owner, Whose::Machine(_) | Whose::User(_)) => {}
             (Guest::Member(_) | Guest::Newcomer(_), _) => self.all.put_back(OF_ALL),
             (Guest::Owner, Whose::Source(source)) => {
                 self.all.put_back(OF_ALL);

@@ -27,9 +27,9 @@ mod machines;
 mod seats;
 mod visit;
 
-pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
+pub use budget::{BUDGET, Budget, STRANGERS_BUDGET, USERS_BUDGET};
 pub use calls::Calls;
-pub use entry::{Door, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, OWNERS, STRANGERS, SettleError};
+pub use entry::{Door, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, OWNERS, STRANGERS, SettleError, USERS};
 pub use lines::{Lines, Topic};
 pub use machines::{AGAIN, Changes, PutOff, Refusals};
 pub use seats::{NewPlace, Place, Room, Seats};

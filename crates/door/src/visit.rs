@@ -82,10 +82,10 @@ impl Visit {
             return Some((self.began, Over::Unread));
         }
         match (self.caller, self.heard, self.open) {
-            (Caller::Owner | Caller::Member | Caller::Stranger | Caller::Machine, false, _) => {
+            (Caller::Owner | Caller::User | Caller::Member | Caller::Stranger | Caller::Machine, false, _) => {
                 Some((self.began + QUIET, Over::NoHttp))
             }
-            (Caller::Owner | Caller::Member, true, _) => None,
+            (Caller::Owner | Caller::User | Caller::Member, true, _) => None,
             (Caller::Stranger | Caller::Machine, true, 0) => {
                 Some((self.quiet_since + QUIET, Over::Idle).min_by_time((self.began + AGE, Over::TooOld)))
             }
@@ -118,10 +118,10 @@ mod tests {
     #[test]
     fn a_stranger_has_seconds_and_an_owner_who_speaks_has_no_end() {
         let now = testkit::origin();
-        for caller in [Caller::Stranger, Caller::Machine, Caller::Member, Caller::Owner] {
+        for caller in [Caller::Stranger, Caller::Machine, Caller::Member, Caller::User, Caller::Owner] {
             assert_eq!(Visit::new(caller, now).ends(), Some((now + seconds(5), Over::NoHttp)), "{caller:?}");
         }
-        for stays in [Caller::Owner, Caller::Member] {
+        for stays in [Caller::Owner, Caller::User, Caller::Member] {
             let mut visit = Visit::new(stays, now);
             visit.heard();
             assert_eq!(visit.ends(), None, "{stays:?}");

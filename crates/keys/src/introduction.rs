@@ -1,17 +1,19 @@
-//! Introductions: what one owner hands to another, by whatever way. A person who is to own a cluster tells their two public keys, and is
+//! Introductions: what one owner hands to another, or a user to an owner, by whatever way. A person who is to use a cluster's Kubernetes
+//! tells their public key. A person who is to own a cluster tells their two public keys, and is
 //! told which cluster it is and where its coordinators are. All of it is public, and none of it proves anything: whoever takes one has to
 //! know who gave it.
 //!
 //! ```text
 //! message OwnerKeys        { uint32 version = 1; bytes public_key = 2; bytes recovery_public_key = 3; }
+//! message UserKey          { uint32 version = 1; bytes public_key = 2; }
 //! message ClusterPlace     { uint32 version = 1; bytes cluster_id = 2; bytes ca_spki_sha256 = 3;
 //!                            repeated CoordinatorPlace coordinators = 4; }
 //! message CoordinatorPlace { bytes machine_id = 1; string name = 2; repeated string public_endpoints = 3; }
-//! text: as of `text`, with "cairn-owner-" and the label "cairn/v1/checksum/owner", or "cairn-place-" and "cairn/v1/checksum/place"
+//! text: as of `text`, with "cairn-owner-" and the label "cairn/v1/checksum/owner", and so with "user" and "place"
 //! ```
 
 use formats::strict::{self, FormatError};
-use model::{BadNodeName, ClusterId, MachineId, NodeName, OwnerPubKey};
+use model::{BadNodeName, ClusterId, MachineId, NodeName, OwnerPubKey, UserPubKey};
 use prost::Message as _;
 
 use crate::endpoint::{self, BadEndpoint, Endpoint};
@@ -25,6 +27,7 @@ pub const MOST_PLACES: usize = 7;
 const VERSION: u32 = 1;
 const OWNER_TEXT: TextForm =
     TextForm { what: "owner", prefix: "cairn-owner-", checksum: Purpose::OwnerChecksum, most: 128 };
+const USER_TEXT: TextForm = TextForm { what: "user", prefix: "cairn-user-", checksum: Purpose::UserChecksum, most: 96 };
 const PLACE_TEXT: TextForm =
     TextForm { what: "cluster", prefix: "cairn-place-", checksum: Purpose::PlaceChecksum, most: 8192 };
 
@@ -133,6 +136,24 @@ impl OwnerKeys {
     }
 }
 
+/// Reads the text of a user's key.
+///
+/// # Errors
+/// [`BadIntroduction`] names the first thing that is wrong with it.
+pub fn user_key(text: &str) -> Result<UserPubKey, BadIntroduction> {
+    let bytes = USER_TEXT.read(text)?;
+    versioned(&bytes, &USER_KEY)?;
+    let wire = UserKeyWire::decode(bytes.as_slice()).map_err(|_| FormatError::Truncated(USER_KEY.name))?;
+    let key: [u8; 32] = sized("public key", &wire.public_key)?;
+    if key == [0; 32] { Err(BadIntroduction::ZeroKey) } else { Ok(UserPubKey(key)) }
+}
+
+/// Writes what [`user_key`] reads.
+#[must_use]
+pub fn user_text(key: UserPubKey) -> String {
+    USER_TEXT.write(&UserKeyWire { version: VERSION, public_key: key.0.to_vec() }.encode_to_vec()).to_string()
+}
+
 impl ClusterPlace {
     /// Reads the text of a cluster's place.
     ///
@@ -205,6 +226,13 @@ formats::strict_message! {
         1 required u32 version;
         2 required bytes public_key;
         3 required bytes recovery_public_key;
+    }
+}
+
+formats::strict_message! {
+    struct UserKeyWire, USER_KEY = "UserKey" {
+        1 required u32 version;
+        2 required bytes public_key;
     }
 }
 

@@ -66,6 +66,8 @@ purposes! {
     TicketChecksum = "checksum/ticket",
     /// Digest: its first bytes tell a mistyped text of an owner's keys from a whole one.
     OwnerChecksum = "checksum/owner",
+    /// Digest: the same of a text of a user's key.
+    UserChecksum = "checksum/user",
     /// Digest: the same of a text that says where a cluster is.
     PlaceChecksum = "checksum/place",
     /// Signature: a ticket's, over the request to redeem it.

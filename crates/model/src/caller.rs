@@ -9,6 +9,8 @@ pub enum Caller {
     Machine,
     /// Has proven to be a machine that the cluster let in once; whether it belongs still is said by its record.
     Member,
+    /// Holds a key of a user of the cluster's Kubernetes, by the records of now.
+    User,
     /// Holds the key of an owner.
     Owner,
 }

@@ -74,6 +74,8 @@ hex_id! {
     MachinePubKey, 32;
     /// An owner's public key (Ed25519, raw): the one that signs and calls.
     OwnerPubKey, 32;
+    /// A public key (Ed25519, raw) of a person who uses the cluster's Kubernetes.
+    UserPubKey, 32;
     /// A machine's public key in the VPN (X25519, raw).
     VpnPubKey, 32;
 }

@@ -20,6 +20,7 @@ mod pcr;
 mod progress;
 mod registry;
 mod secret;
+mod user;
 
 pub use assignment::{Assignment, BadAssignment, pod_prefix};
 pub use caller::Caller;
@@ -27,7 +28,7 @@ pub use chain::Chain;
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
 pub use ids::{
     BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, MachinePubKey, NodeName, OwnerPubKey,
-    RootHash, TicketId, TicketPubKey, Uuid, VpnPubKey,
+    RootHash, TicketId, TicketPubKey, UserPubKey, Uuid, VpnPubKey,
 };
 pub use machine::{BootClass, ClusterRole, ColdStart, KubernetesRole, Level, MachineState, Protection};
 pub use net::{
@@ -41,3 +42,4 @@ pub use registry::{
     BadMirrorUrl, BadRegistryHost, MOST_MIRROR_URL_BYTES, MOST_REGISTRY_HOST_BYTES, MirrorUrl, RegistryHost,
 };
 pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};
+pub use user::{BadUserName, UserName};

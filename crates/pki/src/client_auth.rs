@@ -6,11 +6,12 @@
 //!
 //! A client that shows no certificate is a stranger and gets what the permission table gives to anybody. One that shows the
 //! certificate of an owner must be one: another key ends the handshake, so no request of it is ever read. Any other
-//! certificate of an Ed25519 key is taken for a machine's: that it holds the key is proven, and nothing else.
+//! certificate of an Ed25519 key is taken for a machine's, or for a person's where it says so: that it holds the key is proven, and
+//! nothing else. Whether that person is a user of the cluster is said by its records.
 
 use std::sync::Arc;
 
-use model::{Caller, ClusterId, MachinePubKey};
+use model::{Caller, ClusterId, MachinePubKey, UserName, UserPubKey};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -30,6 +31,10 @@ use crate::verify::public_key_of;
 pub enum Who {
     /// Showed no certificate.
     Stranger,
+    /// Proved to hold this key, and calls itself a person who uses Kubernetes; no record says so. A stranger.
+    Person(UserPubKey),
+    /// Proved to hold a key of this user, by the records of now.
+    User(UserName, UserPubKey),
     /// Proved to hold this key, which is no owner's.
     Machine(MachinePubKey),
     /// Proved to be the machine of this key that the cluster let in once; [`members`] let its certificate through.
@@ -43,7 +48,8 @@ impl Who {
     #[must_use]
     pub const fn caller(&self) -> Caller {
         match self {
-            Self::Stranger => Caller::Stranger,
+            Self::Stranger | Self::Person(_) => Caller::Stranger,
+            Self::User(..) => Caller::User,
             Self::Machine(_) => Caller::Machine,
             Self::Member(_) => Caller::Member,
             Self::Owner(_) => Caller::Owner,
@@ -75,7 +81,7 @@ impl Owners {
     }
 
     fn shown(&self, leaf: &CertificateDer<'_>) -> Option<Who> {
-        self.owner(leaf).cloned().map(Who::Owner).or_else(|| machine(leaf).map(Who::Machine))
+        self.owner(leaf).cloned().map(Who::Owner).or_else(|| other(leaf))
     }
 
     /// The certificate's own dates and names are not looked at: it is self-signed, so they prove nothing. The key
@@ -86,13 +92,17 @@ impl Owners {
     }
 }
 
-/// The key of a certificate that does not call its holder an owner. Whoever lies about that gains nothing: an owner's key
-/// is known, and nobody is believed to be a machine for its certificate.
-fn machine(leaf: &CertificateDer<'_>) -> Option<MachinePubKey> {
+/// The holder of a certificate that does not call them an owner. Whoever lies about that gains nothing: an owner's key
+/// is known, and nobody is believed to be a machine or a user for their certificate.
+fn other(leaf: &CertificateDer<'_>) -> Option<Who> {
     let (_, certificate) = x509_parser::parse_x509_certificate(leaf).ok()?;
     let called = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
     let key = public_key_of(leaf).ok()?.as_ed25519()?;
-    (called != Some(OWNER)).then_some(MachinePubKey(key))
+    match called {
+        Some(OWNER) => None,
+        Some(USER) => Some(Who::Person(UserPubKey(key))),
+        Some(_) | None => Some(Who::Machine(MachinePubKey(key))),
+    }
 }
 
 /// The certificate is of no owner of this machine.
@@ -158,6 +168,8 @@ pub struct UnknownMember;
 
 /// Common name in every owner's certificate.
 const OWNER: &str = "cairn owner";
+/// Common name in every user's certificate.
+const USER: &str = "cairn user";
 
 /// The certificate an owner shows: self-signed, for any of its machines.
 ///
@@ -165,6 +177,14 @@ const OWNER: &str = "cairn owner";
 /// [`IssueError::Encode`].
 pub fn owner_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
     self_signed(key, Some(OWNER), ExtendedKeyUsagePurpose::ClientAuth)
+}
+
+/// The certificate a person shows who uses a cluster's Kubernetes: self-signed, for any of its coordinators.
+///
+/// # Errors
+/// [`IssueError::Encode`].
+pub fn user_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
+    self_signed(key, Some(USER), ExtendedKeyUsagePurpose::ClientAuth)
 }
 
 /// The certificate that a machine shows before its cluster issued one: self-signed, it says nothing but its key.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use model::{ClusterId, ClusterRole, MachineId, NodeName};
+use model::{ClusterId, ClusterRole, MachineId, NodeName, UserName};
 
 /// For whom a certificate is, with what distinguishes one holder from another.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +90,11 @@ pub enum CertificateProfile<'a> {
     KubeBootstrap,
     /// The owner, by `kubectl`.
     KubeOwner,
+    /// A user, by `kubectl`.
+    KubeUser {
+        /// The user, who is called so in Kubernetes, too.
+        name: UserName,
+    },
     /// A component that serves its probe on loopback only: the controllers.
     LoopbackServer { component: &'a str },
 }
@@ -361,6 +366,15 @@ impl CertificateProfile<'_> {
                     "cairn:owner",
                     Some(OWNERS),
                     "full rights by a binding that can be taken away, not by system:masters",
+                )
+            },
+            Self::KubeUser { name } => CertificateRow {
+                lifetime: HOUR,
+                ..client(
+                    Kubernetes,
+                    name.as_str(),
+                    None,
+                    "no group and no rights but those that are bound to the name; ends soon, since nobody revokes it",
                 )
             },
             Self::LoopbackServer { component } => server(

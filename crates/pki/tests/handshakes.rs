@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::identity;
-use model::{ClusterId, ClusterRole, MachineId, MachinePubKey, Secret};
+use model::{Caller, ClusterId, ClusterRole, MachineId, MachinePubKey, Secret, UserPubKey};
 use pki::client_auth::{
     NamedIdentity, Owners, UnknownMember, UnknownOwner, Who, machine_certificate, member, members,
-    nameless_certificate, owner_certificate, server_config,
+    nameless_certificate, owner_certificate, server_config, user_certificate,
 };
 use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
@@ -275,6 +275,27 @@ fn an_owner_is_known_by_key_and_no_certificate_is_a_stranger() {
         let group = finished.server.negotiated_key_exchange_group().unwrap().name();
         assert_eq!(group, NamedGroup::X25519MLKEM768);
     }
+}
+
+/// The records say who is a user, not this: whoever draws a key is a stranger who calls itself one. Proves: W9 Q1
+#[test]
+fn whoever_calls_itself_a_user_is_a_person_and_no_more() {
+    let (cluster, owner, person) = (Cluster::create(), key(2), key(4));
+    let owners = Owners::new(vec![owner.public().clone()]);
+    let shows = |key: &PrivateKey| {
+        let identity = TlsIdentity { chain: vec![user_certificate(key).unwrap()], key };
+        let client = pinned(cluster.authority.public().pin(), Some(identity), clock(NOW)).unwrap();
+        let finished = handshake(client, cluster.server(&[&owner]), &cluster.name()).unwrap();
+        owners.who(finished.server.peer_certificates()).unwrap()
+    };
+    let who = shows(&person);
+    assert_eq!(who, Who::Person(UserPubKey(person.public().as_ed25519().unwrap())));
+    assert_eq!(who.caller(), Caller::Stranger);
+    assert_eq!(
+        shows(&owner),
+        Who::Owner(owner.public().clone()),
+        "an owner's key is an owner's, whatever it is called"
+    );
 }
 
 /// Proves: Q1

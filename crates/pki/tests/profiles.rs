@@ -286,11 +286,25 @@ fn a_certificate_is_good_from_when_its_authority_is() {
 
 #[test]
 fn the_bootstrap_certificate_lives_for_an_hour() {
+    for_an_hour(&CertificateProfile::KubeBootstrap, "O=system:masters, CN=cairn:bootstrap");
+}
+
+/// Proves: W9
+#[test]
+fn a_users_certificate_names_no_group_and_lives_for_an_hour() {
+    for_an_hour(&CertificateProfile::KubeUser { name: "alice".parse().unwrap() }, "CN=alice");
+}
+
+fn for_an_hour(profile: &CertificateProfile<'_>, subject: &str) {
     let authority = Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap();
-    let issued = authority.issue_with_key(&CertificateProfile::KubeBootstrap, at(NOW)).unwrap();
+    let issued = authority.issue_with_key(profile, at(NOW)).unwrap();
     let parsed = parse(&issued.certificate);
-    assert_eq!(parsed.subject().to_string(), "O=system:masters, CN=cairn:bootstrap");
+    assert_eq!(parsed.subject().to_string(), subject);
     assert_eq!(parsed.validity().not_after.timestamp(), NOW + HOUR);
+    assert_eq!(
+        parsed.extended_key_usage().unwrap().map(|usage| (usage.value.client_auth, usage.value.server_auth)),
+        Some((true, false))
+    );
 }
 
 #[test]

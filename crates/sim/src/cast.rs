@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster::record::{
     Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Standing,
-    Times, UnixSeconds,
+    Times, UnixSeconds, UserTerms,
 };
 use cluster::redeem::{RedeemBody, RedeemRequest};
 use cluster::request::FirstRecords;
@@ -14,7 +14,8 @@ use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId,
-    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, Uuid, VpnPubKey,
+    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, UserPubKey, Uuid,
+    VpnPubKey,
 };
 
 /// Time that a world's clocks show in the beginning.
@@ -25,6 +26,16 @@ pub const RELEASE: Release = Release(1, 2, 3);
 pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 /// Bytes that every connection of these worlds exports.
 const EXPORTER: [u8; 32] = [0xe0; 32];
+
+/// Terms of user `n`, who has one key and no end.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn user(n: u8, key: u8) -> UserTerms {
+    let name = format!("user-{n}").parse().expect("a name");
+    UserTerms { name, keys: [UserPubKey([0x80 | key; 32])].into(), expires: None }
+}
 
 /// Makes owner number `n`.
 #[must_use]

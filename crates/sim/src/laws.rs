@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::key::Key;
 use cluster::members::{Members, quorum};
-use cluster::record::{Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, TicketRecord};
+use cluster::record::{Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, TicketRecord, UserRecord};
 use cluster::state::Change;
 use cluster::txn::Grant;
 use keys::cold_start::Epoch;
@@ -62,7 +62,8 @@ impl Laws {
             let unread = |how: &dyn std::fmt::Display| Breach { law, how: how.to_string() };
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
-                holds("records stay", matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_)), || {
+                let may_go = matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_));
+                holds("records stay", may_go, || {
                     format!("{key} is gone")
                 })?;
                 continue;
@@ -87,6 +88,7 @@ impl Laws {
                     let uses = *self.uses.entry(id).or_insert(ticket.uses);
                     holds("a ticket does not grow", uses == ticket.uses, || format!("{id}"))?;
                 }
+                Key::User(_) => drop(UserRecord::decode(value).map_err(|error| unread(&error))?),
                 Key::ColdStart => {
                     self.epochs(ColdStartEpochs::decode(value).map_err(|error| unread(&error))?)?;
                 }

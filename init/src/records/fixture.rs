@@ -11,7 +11,7 @@ use cluster::key::Key;
 use cluster::members::{Look, Members, Voter};
 use cluster::record::{
     Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, Release, Standing, Times,
-    UnixSeconds,
+    UnixSeconds, UserRecord,
 };
 use cluster::state::KeyValue;
 use keys::recovery::RecoveryPubKey;
@@ -129,6 +129,16 @@ pub(super) fn members(voters: &[u8]) -> Members {
 /// Look at etcd's members behind a revision.
 pub(super) const fn look(revision: u64) -> Look {
     Look { revision, applied: revision }
+}
+
+/// From now on `records` have these users besides the cluster.
+pub(crate) fn use_by(records: &Records, users: &[UserRecord]) {
+    let pair = |user: &UserRecord| {
+        let key = Key::User(user.terms.name).bytes();
+        KeyValue { key, value: user.encode(), mod_revision: 2 }
+    };
+    let view = View::read(users.iter().map(pair).chain([put_cluster(1)]), 2).expect("our own");
+    records.seen.send_replace(Seen { view: Some(view), ..Seen::default() });
 }
 
 /// A coordinator that has seen these machines, let in one after the other; `silent` since its etcd told something last, where it tells

@@ -31,7 +31,8 @@ use crate::runtime::lock;
 
 /// From a stranger's request's head to its answer, body and all.
 const STRANGER_ASKS: Duration = Duration::from_secs(5);
-/// The same of who redeems a ticket or announces itself: etcd has a say in it.
+/// The same of who redeems a ticket or announces itself, in which etcd has a say; and of a user, up to the answer's head: a tunnel
+/// goes on.
 const MACHINE_ASKS: Duration = Duration::from_secs(12);
 /// gRPC's head before a message.
 const FRAMING: usize = 5;
@@ -131,7 +132,8 @@ impl Gate {
         let Guarded { methods, audit, budget } = &*self.guarded;
         let (facts, peer) = (methods.facts(), self.origin.peer);
         let state = state(facts)?;
-        let who = self.origin.who(&self.front.borrow().callers).map_err(|error| {
+        let callers = self.front.borrow().callers.clone();
+        let who = self.origin.who(&callers).map_err(|error| {
             audit.refused(Who::Stranger, peer, path, error.into());
             CallRefusal::from(error)
         })?;
@@ -142,17 +144,16 @@ impl Gate {
                 if let (Who::Machine(key), CallRefusal::State { .. }) = (&who, refused) {
                     methods.called_early(keys::identity::machine_id(&key.0), peer.ip());
                 }
+                let refused = callers.refusal(&who, refused);
                 audit.refused(who, peer, path, refused);
                 return Err(refused.into());
             }
         };
         let share = Share::take(budget, caller, bytes(caller, row.permission)).ok_or_else(busy)?;
-        match row.permission {
-            Permission::Owner => {
-                methods.owner_called();
-                tracing::debug!(call = path, %peer, because = row.because, "call");
-            }
-            Permission::Anyone | Permission::Code | Permission::Machine | Permission::Member => {}
+        // What owners may call as anybody may says nothing of who met the machine.
+        if caller == Caller::Owner && matches!(row.permission, Permission::Owner | Permission::User) {
+            methods.owner_called();
+            tracing::debug!(call = path, %peer, because = row.because, "call");
         }
         let call = match row.audit {
             access::Audit::Recorded => Some(audit.begin(who.clone(), peer, path)),
@@ -185,12 +186,13 @@ impl Gate {
                     let most = share.bytes;
                     Body::new(Limited::new(share.held_by(body), most))
                 }
-                Caller::Owner => Body::new(share.held_by(body)),
+                // A tunnel's bytes have no end; each of its pieces has.
+                Caller::User | Caller::Owner => Body::new(share.held_by(body)),
             });
             let answer = guarded.methods.call(request);
             let answer = match caller {
                 Caller::Stranger => timeout(STRANGER_ASKS, answer).await.unwrap_or_else(|_| Ok(late().into_http())),
-                Caller::Machine | Caller::Member => {
+                Caller::Machine | Caller::Member | Caller::User => {
                     timeout(MACHINE_ASKS, answer).await.unwrap_or_else(|_| Ok(undecided().into_http()))
                 }
                 Caller::Owner => answer.await,
@@ -283,11 +285,17 @@ const fn bytes(caller: Caller, permission: Permission) -> usize {
     FRAMING
         + match (caller, permission) {
             (Caller::Stranger, Permission::Code) => api::limits::ACTIVATION_REQUEST_BYTES,
-            (Caller::Stranger, Permission::Anyone | Permission::Machine | Permission::Member | Permission::Owner) => {
-                api::limits::STRANGER_REQUEST_BYTES
-            }
+            (
+                Caller::Stranger,
+                Permission::Anyone
+                | Permission::Newcomer
+                | Permission::Machine
+                | Permission::Member
+                | Permission::User
+                | Permission::Owner,
+            ) => api::limits::STRANGER_REQUEST_BYTES,
             (Caller::Machine | Caller::Member, _the_same_for_all) => api::limits::MACHINE_REQUEST_BYTES,
-            (Caller::Owner, _the_same_for_all) => api::limits::REQUEST_BYTES,
+            (Caller::User | Caller::Owner, _the_same_for_all) => api::limits::REQUEST_BYTES,
         }
 }
 

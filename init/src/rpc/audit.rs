@@ -1,7 +1,7 @@
 //! The audit record: one line for each call that changes something and each that is refused. It says who called, from
 //! where, what and how that ended, with the reason of a refusal; never what the call carried.
 //!
-//! The owner's calls are all written down, in the log `audit`. What strangers cause, connections that were refused
+//! The owner's calls are all written down, in the log `audit`; a user's by name in `audit.users`, which has a ring of its own. What strangers cause, connections that were refused
 //! among it, goes into `audit.strangers`, a smaller ring of its own, and is bounded (`door::Lines`): they cannot push
 //! out what an owner did.
 
@@ -19,6 +19,8 @@ use crate::runtime::log;
 
 /// The log of what owners do.
 const OWNERS: &str = "audit";
+/// The log of what users of Kubernetes do here, who push out nothing of an owner's; whoever asks for `audit` gets it, too.
+const USERS: &str = "audit.users";
 /// More of a path is no method's.
 const PATH: usize = 80;
 /// More of a reason is nobody's first question.
@@ -83,7 +85,8 @@ impl Audit {
     fn call(&self, seen: &Seen, topic: Topic, outcome: &str) {
         match &seen.who {
             Who::Owner(_) => log::write(OWNERS, seen.line(outcome).as_bytes()),
-            Who::Stranger | Who::Machine(_) | Who::Member(_) => {
+            Who::User(..) => log::write(USERS, seen.line(outcome).as_bytes()),
+            Who::Stranger | Who::Person(_) | Who::Machine(_) | Who::Member(_) => {
                 self.stranger(seen.from.ip(), topic, || seen.line(outcome))
             }
         }
@@ -123,6 +126,8 @@ impl Seen {
     fn line(&self, outcome: &str) -> String {
         let who = match &self.who {
             Who::Stranger => String::from("stranger"),
+            Who::Person(key) => format!("person:{key}"),
+            Who::User(name, key) => format!("user:{name} key={key}"),
             Who::Machine(key) => format!("machine:{}", keys::identity::machine_id(&key.0)),
             Who::Member(key) => format!("member:{}", keys::identity::machine_id(&key.0)),
             Who::Owner(key) => format!("owner:{}", key.pin()),

@@ -38,6 +38,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Streams at a time: an owner's tools carry a tunnel's connections on one each.
 const OWNER_STREAMS: u32 = 32;
+/// A user's kubectl has a connection or two, each with requests of its own inside.
+const USER_STREAMS: u32 = 12;
 /// A machine of the cluster has one stream of news, and eight calls.
 const MEMBER_STREAMS: u32 = 1 + MEMBER_CALLS;
 /// `GetState` and `Claim` come one after the other.
@@ -102,7 +104,8 @@ impl Port {
     /// By what the caller's places are counted.
     pub(super) fn guest(&self, who: &Who) -> Guest {
         match who {
-            Who::Stranger | Who::Machine(_) => Guest::Stranger,
+            Who::Stranger | Who::Person(_) | Who::Machine(_) => Guest::Stranger,
+            Who::User(name, _) => Guest::User(*name),
             Who::Owner(_) => Guest::Owner,
             Who::Member(key) => {
                 let machine = keys::identity::machine_id(&key.0);
@@ -205,11 +208,20 @@ where
             Ok(()) = changes.changed() => {}
             Ok(()) = front.changed() => {
                 let now = origin.who(&front.borrow_and_update().callers);
-                if now.map(|who| who.caller()) != Ok(caller) {
-                    return Err(String::from("its owner is no owner any more"));
+                if now.as_ref() != Ok(&who) {
+                    return Err(String::from(no_more(&who)));
                 }
             }
         }
+    }
+}
+
+/// Why a connection ends whose caller is not what it was.
+const fn no_more(who: &Who) -> &'static str {
+    match who {
+        Who::Owner(_) => "its owner is no owner any more",
+        Who::User(..) => "its user is no user any more",
+        Who::Stranger | Who::Person(_) | Who::Machine(_) | Who::Member(_) => "its caller is known as another by now",
     }
 }
 
@@ -227,17 +239,21 @@ fn http(caller: Caller, streams: Streams) -> http2::Builder<Streams> {
     let mut http = http2::Builder::new(streams);
     http.timer(TokioTimer::new());
     http.keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).max_header_list_size(HEAD);
-    let streams = if caller == Caller::Member { MEMBER_STREAMS } else { STRANGER_STREAMS };
+    let streams = match caller {
+        Caller::Stranger | Caller::Machine => STRANGER_STREAMS,
+        Caller::Member => MEMBER_STREAMS,
+        Caller::User => USER_STREAMS,
+        Caller::Owner => OWNER_STREAMS,
+    };
+    http.max_concurrent_streams(streams);
     match caller {
         Caller::Stranger | Caller::Machine | Caller::Member => http
-            .max_concurrent_streams(streams)
             .initial_stream_window_size(STRANGER_WINDOW)
             .initial_connection_window_size(STRANGER_CONNECTION_WINDOW)
             .max_send_buf_size(STRANGER_ANSWERS),
-        Caller::Owner => http
-            .max_concurrent_streams(OWNER_STREAMS)
-            .initial_stream_window_size(64 << 10)
-            .initial_connection_window_size(256 << 10),
+        Caller::User | Caller::Owner => {
+            http.initial_stream_window_size(64 << 10).initial_connection_window_size(256 << 10)
+        }
     };
     http
 }

@@ -21,6 +21,7 @@ mod recover;
 mod redeem;
 mod release;
 mod streams;
+mod users;
 mod volumes;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 use crate::enrolment::{Member, Ways};
 use crate::facts::{Address, Names};
 use crate::machine::power::PowerRequest;
-use crate::rpc::{self, Callers, Front};
+use crate::rpc::{self, Callers, Front, Roster};
 use crate::runtime::child::Children;
 use crate::runtime::services::{Ends, Run, Services, Unit};
 use crate::runtime::tls::Clock;
@@ -111,18 +112,21 @@ impl PublicApi {
         let (context, power) = Context::new(shown, children, ways, nameless.key.public().pin());
         context.panel.show(tree);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
-        let served = context.clone();
+        let (served, users) = (context.clone(), front.clone());
         let task = Unit::task(
             NAME,
             Ends::Never,
             Run::task(move || {
-                let (context, present) = (served.clone(), present.clone());
+                let (context, present, users) = (served.clone(), present.clone(), users.clone());
                 async move {
                     let methods = PublicMethods::new(context.clone());
                     let serves = rpc::serve(NAME, address, Box::new(methods), present);
                     #[cfg(feature = "faults")]
                     let serves = context.faults.beside(Broken::Api, serves);
-                    serves.await
+                    tokio::select! {
+                        ended = serves => ended,
+                        never = users::follow(&context.reach, &users) => match never {},
+                    }
                 }
             }),
         );
@@ -167,7 +171,12 @@ impl PublicApi {
             name: machine_tls_name(holder.machine, holder.cluster),
             identity: pki::TlsIdentity { chain, key: &key },
         };
-        self.front.send_replace(self.nameless.front(Some(named), Owners::new(owners))?);
+        let proved = self.nameless.front(Some(named), Owners::new(owners))?;
+        self.front.send_modify(|front| {
+            let users = front.callers.users();
+            *front = proved;
+            front.callers.know(users);
+        });
         self.context.facts.update(|now| now.names = Some(Names::of(identity)));
         Ok(())
     }
@@ -206,7 +215,7 @@ impl Nameless {
         let nameless = pki::TlsIdentity { chain: vec![self.certificate.clone()], key: &self.key };
         let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Front { tls: Arc::new(tls), callers: Callers::Any(owners) })
+        Ok(Front { tls: Arc::new(tls), callers: Callers::Any(owners, Roster::default()) })
     }
 }
 

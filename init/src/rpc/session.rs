@@ -51,7 +51,7 @@ impl Origin {
         })
     }
 
-    /// Caller by the owners of now. Asked anew for each request: owners come and go while a connection lives.
+    /// Caller by the owners and users of now. Asked anew for each request: they come and go while a connection lives.
     ///
     /// # Errors
     /// The certificate is of no owner now. It was of one at the handshake, or there would be no connection, which ends.
@@ -66,7 +66,7 @@ pub(super) struct Session<S> {
     stream: S,
     visit: Arc<watch::Sender<Visit>>,
     heard: bool,
-    /// Bytes that the connection may still send; none for an owner or a member.
+    /// Bytes that the connection may still send; none for an owner, a user or a member.
     left: Option<usize>,
 }
 
@@ -74,7 +74,7 @@ impl<S> Session<S> {
     pub(super) fn new(stream: S, caller: Caller, visit: Arc<watch::Sender<Visit>>) -> Self {
         let left = match caller {
             Caller::Stranger | Caller::Machine => Some(STRANGER_SENDS),
-            Caller::Member | Caller::Owner => None,
+            Caller::Member | Caller::User | Caller::Owner => None,
         };
         Self { stream, visit, heard: false, left }
     }

@@ -149,7 +149,7 @@ fn not_handed_over(why: HandOverError) -> Status {
 fn member(extensions: &Extensions) -> Result<MachinePubKey, Status> {
     match extensions.get() {
         Some(Who::Member(key)) => Ok(*key),
-        Some(Who::Stranger | Who::Machine(_) | Who::Owner(_)) | None => {
+        Some(Who::Stranger | Who::Person(_) | Who::User(..) | Who::Machine(_) | Who::Owner(_)) | None => {
             Err(Status::unauthenticated("no machine of the cluster calls; nothing was done"))
         }
     }

@@ -3,8 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use model::{BootClass, RootHash};
-use pki::client_auth::{Owners, nameless_certificate, owner_certificate, server_config};
+use cluster::State;
+use cluster::key::Key;
+use cluster::record::{UnixSeconds, UserRecord, UserTerms};
+use cluster::state::KeyValue;
+use cluster::users::UsersOfNow;
+use model::{BootClass, OwnerPubKey, RootHash, UserPubKey};
+use pki::client_auth::{Owners, nameless_certificate, owner_certificate, server_config, user_certificate};
 use pki::{PrivateKey, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -14,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use super::access::{Gate, Guarded};
 use super::public::{Context, PublicMethods};
 use super::session::Origin;
-use super::{Callers, Front};
+use super::{Callers, Front, Roster};
 use crate::enrolment::Ways;
 use crate::facts::Facts;
 use crate::machine::kernel::Boot;
@@ -65,6 +70,11 @@ impl Machine {
         self.front.send_replace(front(owners));
     }
 
+    /// From now on these are the users.
+    pub(super) fn used_by(&self, users: Roster) {
+        self.front.send_modify(|front| front.callers.know(users));
+    }
+
     /// A connection as its requests see it.
     pub(super) fn gate(&self, origin: Origin) -> Gate {
         let who = origin.who(&self.front.borrow().callers).expect("an owner or a stranger");
@@ -80,12 +90,38 @@ pub(super) fn origin(key: Option<&PrivateKey>, peer: &str) -> Origin {
     Origin { shown: shown.into(), peer, exporter: [0; 32], redeem: [0; 32], activation: [0; 32], tries: Arc::default() }
 }
 
+/// The same of whoever calls itself a user.
+pub(super) fn user_origin(key: &PrivateKey, peer: &str) -> Origin {
+    Origin { shown: [user_certificate(key).expect("a certificate")].into(), ..origin(None, peer) }
+}
+
+/// Users of these names, each with this key.
+pub(super) fn roster(users: &[(&str, &PrivateKey)]) -> Roster {
+    let record = |(name, key): &(&str, &PrivateKey)| {
+        let keys = [UserPubKey(key.public().as_ed25519().expect("it is one"))].into();
+        let terms = UserTerms { name: name.parse().expect("a name"), keys, expires: None };
+        let record = UserRecord { terms, added_by: OwnerPubKey([1; 32]), added_at: UnixSeconds(1) };
+        KeyValue { key: Key::User(record.terms.name).bytes(), value: record.encode(), mod_revision: 1 }
+    };
+    let state = State::read(users.iter().map(record)).expect("our own");
+    Roster::Known(Arc::new(UsersOfNow::of(&state, UnixSeconds(1))))
+}
+
+/// TLS of who calls itself a user.
+pub(super) fn user_client(key: &PrivateKey) -> Arc<ClientConfig> {
+    client_showing(Some((key, user_certificate(key).expect("a certificate"))))
+}
+
 /// The other end's TLS.
 pub(super) fn client(key: Option<&PrivateKey>) -> Arc<ClientConfig> {
+    client_showing(key.map(|key| (key, certificate(key))))
+}
+
+fn client_showing(shown: Option<(&PrivateKey, CertificateDer<'static>)>) -> Arc<ClientConfig> {
     let mut tls = pki::danger::first_contact(Arc::new(Clock)).expect("a configuration");
-    if let Some(key) = key {
+    if let Some((key, certificate)) = shown {
         let private = PrivatePkcs8KeyDer::from(key.to_pkcs8().expect("encodes").expose().to_vec()).into();
-        let shown = CertifiedKey::from_der(vec![certificate(key)], private, tls.crypto_provider()).expect("they fit");
+        let shown = CertifiedKey::from_der(vec![certificate], private, tls.crypto_provider()).expect("they fit");
         tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown));
     }
     tls.alpn_protocols = vec![b"h2".to_vec()];
@@ -102,5 +138,5 @@ fn front(owners: &[PrivateKey]) -> Front {
     let nameless = TlsIdentity { chain: vec![nameless_certificate(&key).expect("a certificate")], key: &key };
     let mut tls = server_config(nameless, None, owners.clone(), Arc::new(Clock)).expect("they fit");
     tls.alpn_protocols = vec![b"h2".to_vec()];
-    Front { tls: Arc::new(tls), callers: Callers::Any(owners) }
+    Front { tls: Arc::new(tls), callers: Callers::Any(owners, Roster::default()) }
 }

@@ -12,14 +12,15 @@ use tokio::time::timeout;
 
 use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
-use crate::machine::{Address, Session};
+use crate::machine::{Address, Session, ask_certificate};
 use crate::screen;
-use crate::store::{ClusterName, ClusterRecord, OtherMachine, Owner, Pins};
+use crate::store::{CallsAs, ClusterName, ClusterRecord, OtherMachine, Owner, Pins};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   cairnctl cluster connect cairn-place-… --name office
+  cairnctl cluster connect --user cairn-place-…
 
 The text is no secret. It is what `cairnctl owner add` printed for the owner who
 added you. A coordinator that it names has to prove that it is of the cluster
@@ -31,6 +32,10 @@ pub(crate) struct Arguments {
     /// The cluster's name on this host [default: that of --cluster, else connected]
     #[arg(long, value_name = "NAME")]
     name: Option<ClusterName>,
+    /// The text is one that `cairnctl user add` printed: you use the cluster's
+    /// Kubernetes, and do not own it
+    #[arg(long)]
+    user: bool,
 }
 
 impl Arguments {
@@ -51,17 +56,17 @@ pub(crate) enum ConnectError {
     /// Another name of the same.
     #[error("this host knows the cluster already, as `{0}`")]
     Known(ClusterName),
-    /// No coordinator that is named lets this owner in.
-    #[error("no coordinator that the text names lets this owner in{}", each(.0))]
-    Nobody(Vec<(NodeName, Address, OpenError)>),
+    /// No coordinator that is named lets this owner, or user, in.
+    #[error("no coordinator that the text names lets this {} in{}", word(*.0), each(.1))]
+    Nobody(CallsAs, Vec<(NodeName, Address, OpenError)>),
 }
 
 impl Advice for ConnectError {
     fn code(&self) -> Code {
         match self {
             Self::Text(_) | Self::Known(_) => Code::Usage,
-            Self::Nobody(why) if why.iter().any(|(.., error)| error.code() == Code::Refused) => Code::Refused,
-            Self::Nobody(_) => Code::Unreachable,
+            Self::Nobody(_, why) if why.iter().any(|(.., error)| error.code() == Code::Refused) => Code::Refused,
+            Self::Nobody(..) => Code::Unreachable,
         }
     }
 
@@ -73,11 +78,22 @@ impl Advice for ConnectError {
         Some(match self {
             Self::Text(_) => "have the text sent again, in one piece".to_owned(),
             Self::Known(name) => format!("cairnctl -c {name} machine list"),
-            Self::Nobody(_) => {
+            Self::Nobody(CallsAs::User, _) => {
+                "have an owner of the cluster add you by what this prints: cairnctl user key; then take the text that they get"
+                    .to_owned()
+            }
+            Self::Nobody(CallsAs::Owner, _) => {
                 "have an owner of the cluster add you by what this prints: cairnctl owner show; then take the text that they get"
                     .to_owned()
             }
         })
+    }
+}
+
+const fn word(calls: CallsAs) -> &'static str {
+    match calls {
+        CallsAs::Owner => "owner",
+        CallsAs::User => "user",
     }
 }
 
@@ -95,14 +111,20 @@ pub(super) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
             return Err(ConnectError::Known(known).into());
         }
     }
-    let met = meet(&place, &store.owner()?).await?;
+    let calls = if arguments.user { CallsAs::User } else { CallsAs::Owner };
+    let met = meet(&place, &store.owner()?.calling_as(calls), calls).await?;
     let others = place.coordinators.iter().filter(|other| other.machine != met.pins.machine).map(listed);
     let mut record = ClusterRecord::of_coordinator(name.clone(), met.name.clone(), met.pins);
     record.machines_mut()[0].address = Some(met.at.to_string());
     record.hear(others);
+    record.calls = calls;
     store.begin(&name, &lock)?;
     store.save(&record, &lock)?;
-    let did = format!("cluster `{name}` is known here, and lets you in\n  cairnctl -c {name} machine list");
+    let first = match calls {
+        CallsAs::Owner => "machine list",
+        CallsAs::User => "kubectl get pods",
+    };
+    let did = format!("cluster `{name}` is known here, and lets you in\n  cairnctl -c {name} {first}");
     Ok(screen::did(context.format, out, &did)?)
 }
 
@@ -114,7 +136,7 @@ struct Met {
 }
 
 /// The first coordinator that lets the owner in.
-async fn meet(place: &ClusterPlace, owner: &Owner) -> Result<Met, ConnectError> {
+async fn meet(place: &ClusterPlace, owner: &Owner, calls: CallsAs) -> Result<Met, ConnectError> {
     let mut why = Vec::new();
     for CoordinatorPlace { machine, name, endpoints } in &place.coordinators {
         let pins = Pins { machine: *machine, cluster: place.cluster, authority: SpkiPin(place.ca_spki) };
@@ -123,7 +145,10 @@ async fn meet(place: &ClusterPlace, owner: &Owner) -> Result<Met, ConnectError> 
             let asked = async {
                 let mut session = Session::open(&at, &pins, owner).await?;
                 // In TLS 1.3 a certificate that is refused shows at the first call.
-                session.status().await?;
+                match calls {
+                    CallsAs::Owner => drop(session.status().await?),
+                    CallsAs::User => drop(ask_certificate(&mut session).await?),
+                }
                 Ok(())
             };
             match timeout(ANSWER, asked).await.unwrap_or(Err(OpenError::Silent(ANSWER))) {
@@ -132,7 +157,7 @@ async fn meet(place: &ClusterPlace, owner: &Owner) -> Result<Met, ConnectError> 
             }
         }
     }
-    Err(ConnectError::Nobody(why))
+    Err(ConnectError::Nobody(calls, why))
 }
 
 /// Record of a coordinator that was not asked.

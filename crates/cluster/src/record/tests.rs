@@ -33,6 +33,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
         ("Machine", fixture::machine(1).encode(), |bytes| MachineRecord::decode(bytes).map(|it| it.encode())),
         ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),
         ("Registry", fixture::registry(1, 2).encode(), |bytes| RegistryRecord::decode(bytes).map(|it| it.encode())),
+        ("User", fixture::user("alice", 1).encode(), |bytes| UserRecord::decode(bytes).map(|it| it.encode())),
         ("ColdStart", epochs().encode(), |bytes| ColdStartEpochs::decode(bytes).map(|it| it.encode())),
     ]
 }

@@ -18,7 +18,7 @@ use cluster::txn::Grant;
 use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
-use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, registry, ticket, vpn_key};
+use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, registry, ticket, user, vpn_key};
 use sim::etcd::Etcd;
 
 use super::{Scene, announces_key, name, offer, redeem_as, release};
@@ -45,7 +45,7 @@ enum Again {
 }
 
 /// Every request, as [`kind`] calls it.
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 22] = [
     "Create",
     "IssueTicket",
     "RevokeTicket",
@@ -59,6 +59,8 @@ const KINDS: [&str; 20] = [
     "RemoveOwner",
     "SetRegistry",
     "RemoveRegistry",
+    "AddUser",
+    "RemoveUser",
     "Redeem",
     "Announce",
     "Observe",
@@ -203,7 +205,9 @@ fn again(request: &Request) -> Again {
                 | Asks::AddOwner(_)
                 | Asks::RemoveOwner(_)
                 | Asks::SetRegistry(_)
-                | Asks::RemoveRegistry(_),
+                | Asks::RemoveRegistry(_)
+                | Asks::AddUser(_)
+                | Asks::RemoveUser(_),
             ..
         }
         | Request::Redeem(_)
@@ -232,6 +236,8 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
             Asks::RemoveOwner(_) => "RemoveOwner",
             Asks::SetRegistry(_) => "SetRegistry",
             Asks::RemoveRegistry(_) => "RemoveRegistry",
+            Asks::AddUser(_) => "AddUser",
+            Asks::RemoveUser(_) => "RemoveUser",
         },
         Request::Redeem(_) => "Redeem",
         Request::Announce { .. } => "Announce",
@@ -320,6 +326,8 @@ fn asks() -> impl Strategy<Value = Asks> {
         1 => (1..4_u8).prop_map(|n| Asks::RemoveOwner(owner(n).key)),
         2 => (1..4_u8, 1..4_u8).prop_map(|(n, mirrors)| Asks::SetRegistry(registry(n, mirrors).into())),
         1 => (1..4_u8).prop_map(|n| Asks::RemoveRegistry(registry(n, 1).host())),
+        2 => (1..4_u8, 1..4_u8).prop_map(|(n, key)| Asks::AddUser(user(n, key))),
+        1 => (1..4_u8).prop_map(|n| Asks::RemoveUser(user(n, 1).name)),
     ]
 }
 

@@ -174,6 +174,29 @@ fn machines_without_a_record_have_few_places_and_take_nobodys() {
     assert_eq!(settles(&mut door, 66, Guest::Newcomer), Ok(None));
 }
 
+/// Proves: W9 Q1
+#[test]
+fn a_user_has_four_places_and_its_handshakes_are_not_free() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let settles = |door: &mut Door, n: u32, name: &str| {
+        let entered = door.knock(source(n), now + Duration::from_secs(u64::from(n))).expect("slow enough");
+        (entered.place, door.settle(entered.place, Guest::User(name.parse().expect("a name"))).expect("there is room"))
+    };
+    let alices: Vec<_> = (0..4).map(|n| settles(&mut door, n, "alice").0).collect();
+    assert_eq!(settles(&mut door, 4, "alice").1, Some(alices[0]), "whatever the source");
+    for n in 5..33 {
+        assert_eq!(settles(&mut door, n, &format!("u{n}")).1, None);
+    }
+    assert_eq!((count(&door, Stage::User), count(&door, Stage::Owner)), (32, 0));
+    assert_eq!(settles(&mut door, 33, "last").1, Some(alices[1]), "of who holds most");
+    let (mut door, user) = (Door::default(), Guest::User("alice".parse().expect("a name")));
+    let knocks = |door: &mut Door, guest| {
+        let entered = (0..100).map_while(|_| door.knock(source(1), now).ok());
+        entered.collect::<Vec<_>>().into_iter().filter(|entered| door.settle(entered.place, guest).is_ok()).count()
+    };
+    assert_eq!((knocks(&mut door, user), knocks(&mut door, user)), (8, 0), "its source's tokens are spent");
+}
+
 /// Proves: Q1
 #[test]
 fn a_machine_without_a_record_loses_its_own_oldest_place_only() {

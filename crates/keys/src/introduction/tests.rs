@@ -34,6 +34,26 @@ fn both_texts_are_as_they_were_when_the_format_was_made() {
     assert_eq!(ClusterPlace::from_text(clusters), Ok(place(&[coordinator(1)])));
 }
 
+/// The text was computed as those above. Proves: W9
+#[test]
+fn a_users_text_is_read_as_written_and_no_other() {
+    let text = "cairn-user-baareiabaeaqcaibaeaqcaibaeaqcaibaeaqcaibaeaqcaibaeaqcaibafu46v2j";
+    assert_eq!((user_text(UserPubKey([1; 32])).as_str(), user_key(text)), (text, Ok(UserPubKey([1; 32]))));
+    let refused = |wire: UserKeyWire| {
+        let text = USER_TEXT.write(&wire.encode_to_vec());
+        Chain(&user_key(&text).expect_err("it is refused")).to_string()
+    };
+    let wire = |version, key: &[u8]| UserKeyWire { version, public_key: key.to_vec() };
+    assert_eq!(refused(wire(2, &[1; 32])), "the text was written by a newer Cairn (version 2)");
+    assert_eq!(refused(wire(1, &[1; 31])), "the text's public key has 31 bytes instead of 32");
+    assert_eq!(refused(wire(1, &[0; 32])), "the text's public key is all zeros");
+    assert!(user_key(&owner().to_text()).is_err(), "an owner's text is no user's");
+    for at in 0..text.len() {
+        let cut = format!("{}{}", &text[..at], &text[at + 1..]);
+        assert!(user_key(&cut).is_err(), "{cut}");
+    }
+}
+
 #[test]
 fn a_cluster_of_seven_coordinators_is_read_as_written() {
     let name =

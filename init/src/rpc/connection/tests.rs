@@ -1,14 +1,16 @@
 //! Connections without a network and in virtual time: each ends when it should, and gives its place back.
 
 use pki::PrivateKey;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::Instant as Then;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::super::world::{Machine, client};
+use super::super::world::{Machine, client, roster, user_client};
 use super::*;
+use crate::rpc::Roster;
 
 /// HTTP/2's preface and empty settings (RFC 9113, sections 3.4 and 6.5).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -47,9 +49,12 @@ impl World {
 
     /// Somebody finishes the handshake.
     async fn shake_hands(&mut self, from: u8, key: Option<&PrivateKey>) -> std::io::Result<TlsStream<DuplexStream>> {
+        self.shake_hands_as(from, client(key)).await
+    }
+
+    async fn shake_hands_as(&mut self, from: u8, tls: Arc<ClientConfig>) -> std::io::Result<TlsStream<DuplexStream>> {
         let name = ServerName::try_from("machine.cairn.internal").expect("a name");
-        let stream = self.connect(from);
-        TlsConnector::from(client(key)).connect(name, stream).await
+        TlsConnector::from(tls).connect(name, self.connect(from)).await
     }
 
     fn owner(&self) -> PrivateKey {
@@ -295,4 +300,34 @@ async fn a_connection_ends_when_its_owner_is_none_any_more() {
     world.machine.owned_by(&[]);
     about(0, borne(&mut session).await);
     assert_eq!(world.held(), 0);
+}
+
+/// A person whom the records do not know is a stranger, with a stranger's time.
+///
+/// Proves: W9
+#[tokio::test(start_paused = true)]
+async fn an_open_tunnel_ends_with_its_user_and_with_nobody_elses() {
+    let mut world = World::new();
+    let [alice, bob] = [7, 8].map(|n| PrivateKey::ed25519(&model::Secret::take(&mut [n; 32])).expect("a key"));
+    world.machine.used_by(roster(&[("alice", &alice)]));
+    let mut stranger = world.shake_hands_as(2, user_client(&bob)).await.expect("a session");
+    stranger.write_all(PREFACE).await.expect("sent");
+    about(5, borne(&mut stranger).await);
+    let idle = Arc::strong_count(&world.machine.guarded);
+    // Removed; another one's key; the key under another name.
+    for users in [roster(&[]), roster(&[("alice", &bob)]), roster(&[("bob", &alice)]), Roster::Elsewhere] {
+        world.machine.used_by(roster(&[("alice", &alice)]));
+        let mut session = world.shake_hands_as(1, user_client(&alice)).await.expect("a session");
+        session.write_all(PREFACE).await.expect("sent");
+        session.write_all(&head(1, "/cairn.v1.Public/Tunnel")).await.expect("sent");
+        answers(&mut session).await;
+        world.machine.used_by(roster(&[("alice", &alice), ("bob", &bob)]));
+        world.machine.used_by(roster(&[("alice", &alice)]));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        answers(&mut session).await;
+        assert!(Arc::strong_count(&world.machine.guarded) > idle, "it is under way");
+        world.machine.used_by(users);
+        about(0, borne(&mut session).await);
+        assert_eq!((world.held(), Arc::strong_count(&world.machine.guarded)), (0, idle));
+    }
 }

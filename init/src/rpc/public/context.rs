@@ -3,11 +3,13 @@
 //! whether one more connection to another machine has room.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use door::Room;
 use keys::directory::Directory;
-use model::OwnerPubKey;
+use model::{OwnerPubKey, UserName};
 use pki::SpkiPin;
 use tokio::sync::{Notify, mpsc, watch};
 use tonic::Status;
@@ -125,7 +127,8 @@ pub(crate) struct Reach {
     records: watch::Sender<Option<Records>>,
     peers: OnceLock<Told>,
     volumes: OnceLock<(Volumes, watch::Receiver<Option<Arc<Directory>>>)>,
-    pub(super) forwards: Arc<Forwards>,
+    pub(super) forwards: Arc<Forwards<OwnerPubKey>>,
+    pub(super) users_forwards: Arc<Forwards<UserName>>,
     pub(super) imports: Imports,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
@@ -146,7 +149,8 @@ impl Default for Reach {
             records: watch::Sender::new(None),
             peers: OnceLock::new(),
             volumes: OnceLock::new(),
-            forwards: Arc::default(),
+            forwards: Forwards::within(OF_OWNERS),
+            users_forwards: Forwards::within(OF_USERS),
             imports: Imports::default(),
             machines: Underway::at_most(1),
             orders: Underway::at_most(4),
@@ -206,45 +210,69 @@ impl Reach {
         self.records.borrow().clone().ok_or(NoCoordinator)
     }
 
+    /// The same, to be followed: it comes and goes with the role.
+    pub(super) fn follow_records(&self) -> watch::Receiver<Option<Records>> {
+        self.records.subscribe()
+    }
+
     /// Peers that the machine was told, on a member.
     pub(super) fn peers(&self) -> Option<&Told> {
         self.peers.get()
     }
 }
 
-/// Connections of all owners: each has two halves and a chunk each way.
-const MOST: usize = 32;
-/// Connections of one owner, so that none keeps the others out.
-const MOST_OF_AN_OWNER: usize = 16;
+/// Owners' connections to other machines: each has two halves and a chunk each way. None keeps the others out.
+const OF_OWNERS: Room = Room { all: 32, each: 16 };
+/// Users' connections to Kubernetes; their requests' bytes have room for as many.
+const OF_USERS: Room = Room { all: 24, each: 8 };
 
-/// How many connections to other machines are carried for whom.
-#[derive(Debug, Default)]
-pub(super) struct Forwards(Mutex<HashMap<OwnerPubKey, usize>>);
+const _: () = assert!(OF_USERS.all * (api::limits::REQUEST_BYTES + 5) < door::USERS_BUDGET);
 
-/// Place of one connection; given back when it is dropped.
+/// How many connections are carried for whom.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Forwards>, OwnerPubKey);
+pub(super) struct Forwards<W> {
+    room: Room,
+    carried: Mutex<HashMap<W, usize>>,
+}
 
-impl Forwards {
+/// Place of one carried connection; given back when it is dropped.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// An owner's, to another machine.
+    Owner { _held: Held<OwnerPubKey> },
+    /// A user's, to Kubernetes.
+    User { _held: Held<UserName> },
+}
+
+/// One of those that are carried for somebody.
+#[derive(Debug)]
+pub(super) struct Held<W: Copy + Eq + Hash>(Arc<Forwards<W>>, W);
+
+impl<W: Copy + Eq + Hash> Forwards<W> {
+    fn within(room: Room) -> Arc<Self> {
+        Arc::new(Self { room, carried: Mutex::default() })
+    }
+
     /// Makes room for one more.
     ///
     /// # Errors
     /// When there is none.
-    pub(super) fn begin(self: &Arc<Self>, owner: OwnerPubKey) -> Result<Place, Status> {
-        let mut carried = lock::even_if_poisoned(&self.0);
-        let own = carried.get(&owner).copied().unwrap_or(0);
-        if own >= MOST_OF_AN_OWNER || carried.values().sum::<usize>() >= MOST {
-            let busy = "too many connections to other machines are carried; nothing was done; close one and try again";
+    pub(super) fn begin(self: &Arc<Self>, whose: W) -> Result<Held<W>, Status> {
+        let mut carried = lock::even_if_poisoned(&self.carried);
+        let own = carried.get(&whose).copied().unwrap_or(0);
+        if own >= self.room.each || carried.values().sum::<usize>() >= self.room.all {
+            let busy =
+                "too many connections are carried through this machine; nothing was done; close one and try again";
             return Err(Status::resource_exhausted(busy));
         }
-        carried.insert(owner, own + 1);
-        Ok(Place(self.clone(), owner))
+        carried.insert(whose, own + 1);
+        Ok(Held(self.clone(), whose))
     }
 }
 
-impl Drop for Place {
+impl<W: Copy + Eq + Hash> Drop for Held<W> {
     fn drop(&mut self) {
-        let mut carried = lock::even_if_poisoned(&self.0.0);
+        let mut carried = lock::even_if_poisoned(&self.0.carried);
         if let Some(own) = carried.get_mut(&self.1) {
             *own -= 1;
         }
@@ -350,16 +378,16 @@ mod tests {
     /// Proves: A6
     #[test]
     fn no_owner_keeps_the_others_out_and_a_place_is_given_back() {
-        let forwards = Arc::new(Forwards::default());
+        let forwards = Forwards::within(OF_OWNERS);
         let code = |owner| forwards.begin(owner).err().map(|busy| busy.code());
-        let mut own: Vec<_> = (0..MOST_OF_AN_OWNER).map(|_| forwards.begin(OWNER).expect("room")).collect();
+        let mut own: Vec<_> = (0..OF_OWNERS.each).map(|_| forwards.begin(OWNER).expect("room")).collect();
         assert_eq!(code(OWNER), Some(Code::ResourceExhausted));
         let others: Vec<_> =
-            (MOST_OF_AN_OWNER..MOST).map(|_| forwards.begin(OTHER).expect("room for another one")).collect();
+            (OF_OWNERS.each..OF_OWNERS.all).map(|_| forwards.begin(OTHER).expect("room for another one")).collect();
         assert_eq!(code(THIRD), Some(Code::ResourceExhausted), "of all");
         drop(own.pop());
         assert_eq!((code(THIRD), code(OWNER)), (None, None));
         drop((own, others));
-        assert!(lock::even_if_poisoned(&forwards.0).is_empty(), "nobody is remembered");
+        assert!(lock::even_if_poisoned(&forwards.carried).is_empty(), "nobody is remembered");
     }
 }

@@ -1,4 +1,4 @@
-//! Where an owner's tunnel leads: to this machine's Kubernetes API, to the public API of another machine of the cluster, over
+//! Where a tunnel leads. A user's leads to this machine's Kubernetes API alone. An owner's: to this machine's Kubernetes API, to the public API of another machine of the cluster, over
 //! the VPN, or to that of a machine outside which is to be activated. It carries bytes and vouches for nothing: TLS ends at the
 //! target, which asks who calls as it asks everybody.
 
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use api::Target;
-use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT};
+use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT, UserName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
@@ -20,25 +20,50 @@ const CONNECTS: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) stream: TcpStream,
-    /// Place of a connection to another machine; held as long as bytes are carried.
+    /// Place of the connection, where it takes one; held as long as bytes are carried.
     pub(super) place: Option<Place>,
 }
 
-/// Connects to what `owner` asks for.
+/// Person for whom a connection is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CarriedFor {
+    /// To wherever tunnels lead.
+    Owner(OwnerPubKey),
+    /// To the Kubernetes API.
+    User(UserName),
+}
+
+/// Tunnels of users lead to the Kubernetes API alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a user's tunnel leads to the Kubernetes API and nowhere else; nothing was done; ask an owner of the cluster")]
+pub(super) struct NotForUsers;
+
+impl From<NotForUsers> for Status {
+    fn from(error: NotForUsers) -> Self {
+        Self::permission_denied(error.to_string())
+    }
+}
+
+/// Connects to what `whose` asks for.
 ///
 /// # Errors
 /// Where there is no such target, none answers, or too many are carried.
-pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Target) -> Result<Line, Status> {
+pub(super) async fn connect(context: &Context, whose: CarriedFor, target: Target) -> Result<Line, Status> {
     let silent = |why: String| Status::unavailable(format!("the target does not answer: {why}; try again"));
-    let address = match target {
-        Target::KubernetesApi => {
+    let (owner, address) = match (whose, target) {
+        (_, Target::KubernetesApi) => {
+            let place = match whose {
+                CarriedFor::Owner(_) => None,
+                CarriedFor::User(name) => Some(Place::User { _held: context.reach.users_forwards.begin(name)? }),
+            };
             let connected = context.reach.kubernetes()?.apiservers.connect().await;
-            return Ok(Line { stream: connected.map_err(|error| silent(error.to_string()))?, place: None });
+            return Ok(Line { stream: connected.map_err(|error| silent(error.to_string()))?, place });
         }
-        Target::Machine(machine) => public_api(context, machine)?,
-        Target::Outside(address) => outside(context, address)?,
+        (CarriedFor::User(_), Target::Machine(_) | Target::Outside(_)) => return Err(NotForUsers.into()),
+        (CarriedFor::Owner(owner), Target::Machine(machine)) => (owner, public_api(context, machine)?),
+        (CarriedFor::Owner(owner), Target::Outside(address)) => (owner, outside(context, address)?),
     };
-    let place = Some(context.reach.forwards.begin(owner)?);
+    let place = Some(Place::Owner { _held: context.reach.forwards.begin(owner)? });
     let connected = timeout(CONNECTS, TcpStream::connect(address)).await;
     let connected = connected.map_err(|_elapsed| silent(format!("{} s have passed", CONNECTS.as_secs())))?;
     let stream = connected.map_err(|error| silent(error.to_string()))?;
@@ -86,16 +111,20 @@ mod tests {
     use cluster::peers::News;
     use cluster::state::StateVersion;
     use model::{BootClass, RootHash, VpnPubKey};
+    use pki::{Authority, AuthorityKind, UnixTime};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tonic::Code;
 
+    use super::super::kubernetes::KubernetesAccess;
     use super::*;
+    use crate::control::Apiservers;
     use crate::enrolment::Ways;
     use crate::facts::Facts;
     use crate::machine::kernel::Boot;
     use crate::network::mesh::peers::Told;
     use crate::runtime::child::Children;
+    use crate::runtime::clock;
     use crate::shown::board::Board;
 
     const OWNER: OwnerPubKey = OwnerPubKey([1; 32]);
@@ -125,7 +154,7 @@ mod tests {
     }
 
     async fn code(context: &Context, owner: OwnerPubKey, machine: u8) -> Code {
-        let connected = connect(context, owner, Target::Machine(MachineId([machine; 16]))).await;
+        let connected = connect(context, CarriedFor::Owner(owner), Target::Machine(MachineId([machine; 16]))).await;
         connected.map_or_else(|refused| refused.code(), |_| Code::Ok)
     }
 
@@ -137,7 +166,8 @@ mod tests {
         let (context, told) = context();
         assert_eq!(code(&context, OWNER, 2).await, Code::NotFound, "nothing was told");
         tell(&told, 1, [peer(2, there), peer(3, nobody)]);
-        let line = connect(&context, OWNER, Target::Machine(MachineId([2; 16]))).await.expect("it listens");
+        let line =
+            connect(&context, CarriedFor::Owner(OWNER), Target::Machine(MachineId([2; 16]))).await.expect("it listens");
         let (mut accepted, _) = listener.accept().await.expect("it is asked");
         let mut stream = line.stream;
         stream.write_all(b"hello").await.expect("carried");
@@ -149,7 +179,7 @@ mod tests {
         tell(&told, 2, [peer(3, nobody)]);
         assert_eq!(code(&context, OWNER, 2).await, Code::NotFound, "a peer no longer");
         assert_eq!(
-            connect(&context, OWNER, Target::KubernetesApi).await.err().map(|it| it.code()),
+            connect(&context, CarriedFor::Owner(OWNER), Target::KubernetesApi).await.err().map(|it| it.code()),
             Some(Code::FailedPrecondition)
         );
     }
@@ -177,5 +207,35 @@ mod tests {
         {
             assert_eq!(code(nobodys), Some(Code::InvalidArgument), "{nobodys:?}");
         }
+    }
+
+    /// Proves: W9 A6
+    #[tokio::test]
+    async fn a_users_bytes_go_to_kubernetes_and_to_no_machine() {
+        let (there, alice) = (Ipv4Addr::new(127, 77, 0, 5), CarriedFor::User("alice".parse().expect("a name")));
+        let _listens = TcpListener::bind((there, PUBLIC_API_PORT)).await.expect("loopback is all ours");
+        let (context, told) = context();
+        tell(&told, 1, [peer(5, there)]);
+        for target in [Target::Machine(MachineId([5; 16])), Target::Outside([192, 0, 2, 9].into())] {
+            let refused = connect(&context, alice, target).await.expect_err("not for users");
+            assert_eq!(refused.code(), Code::PermissionDenied);
+        }
+        assert_eq!(code(&context, OWNER, 5).await, Code::Ok, "the control");
+        let kubernetes = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let SocketAddr::V4(apiserver) = kubernetes.local_addr().expect("its own") else { panic!("of IPv4") };
+        let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(clock::unix()));
+        let apiservers = Apiservers::of(Ipv4Addr::LOCALHOST, move || vec![apiserver]);
+        let access = KubernetesAccess { authority: Arc::new(authority.expect("a CA")), apiservers };
+        context.reach.coordinate(None, Some(access));
+        let to_kubernetes = async || connect(&context, alice, Target::KubernetesApi).await;
+        let mut lines = Vec::new();
+        for _ in 0..8 {
+            lines.push(to_kubernetes().await.expect("room"));
+        }
+        assert_eq!(to_kubernetes().await.expect_err("eight of one").code(), Code::ResourceExhausted);
+        let owner = connect(&context, CarriedFor::Owner(OWNER), Target::KubernetesApi).await;
+        assert!(owner.is_ok_and(|line| line.place.is_none()), "an owner's takes no place");
+        drop(lines.pop());
+        assert!(to_kubernetes().await.is_ok(), "a place is given back");
     }
 }

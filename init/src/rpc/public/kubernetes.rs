@@ -1,4 +1,4 @@
-//! The owner's way into Kubernetes: a certificate for a day, and where the tunnel leads. Never hands out a private key.
+//! The way of owners and users into Kubernetes: a certificate for a day or an hour, and where the tunnel leads. Never hands out a private key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use pki::{Authority, CertificateProfile, UnixTime};
 
 use probe::http::Session;
 
+use super::forward::CarriedFor;
+
 use crate::control::{self, Apiservers, NoControlPlane, NodeError};
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
@@ -17,7 +19,7 @@ const NAME: &str = "kubernetes";
 /// Authority that signs kubeconfigs, and the way to the Kubernetes API.
 #[derive(Debug)]
 pub(crate) struct KubernetesAccess {
-    /// Signs the owner's kubeconfig.
+    /// Signs kubeconfigs.
     pub(crate) authority: Arc<Authority>,
     /// Apiservers to which a tunnel leads.
     pub(crate) apiservers: Apiservers,
@@ -60,12 +62,20 @@ impl KubernetesAccess {
         Ok(control::session(&self.authority, &CertificateProfile::KubeCoordinator, self.apiservers.first()?)?)
     }
 
-    /// Signs the key of a certificate request (DER) for the owner; `now` is Unix time.
-    pub(super) fn certify(&self, request: &[u8], now: Duration) -> Result<ClientCertificate, Unsigned> {
+    /// Signs the key of a certificate request (DER) for who asks; `now` is Unix time.
+    pub(super) fn certify(
+        &self,
+        whose: CarriedFor,
+        request: &[u8],
+        now: Duration,
+    ) -> Result<ClientCertificate, Unsigned> {
         let key = pki::accept_request(request)?;
-        let certificate =
-            self.authority.issue(&CertificateProfile::KubeOwner, &key, UnixTime::since_unix_epoch(now))?;
-        let end = now + CertificateProfile::KubeOwner.row().lifetime;
+        let profile = match whose {
+            CarriedFor::Owner(_) => CertificateProfile::KubeOwner,
+            CarriedFor::User(name) => CertificateProfile::KubeUser { name },
+        };
+        let certificate = self.authority.issue(&profile, &key, UnixTime::since_unix_epoch(now))?;
+        let end = now + profile.row().lifetime;
         Ok(ClientCertificate {
             ca_certificate: self.authority.certificate().to_vec(),
             client_certificate: certificate.to_vec(),
@@ -84,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_signed_for_a_day_and_anything_else_is_refused() {
+    fn an_owners_request_is_signed_for_a_day_and_a_users_for_an_hour() {
         let now = Duration::from_secs(1_800_000_000);
         let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(now)).expect("a CA");
         let access = KubernetesAccess {
@@ -92,10 +102,18 @@ mod tests {
             apiservers: Apiservers::of(Ipv4Addr::LOCALHOST, Vec::new),
         };
         let request = make_request(&PrivateKey::generate().expect("a key")).expect("a request");
-        let answer = access.certify(&request, now).expect("signed");
+        let owner = CarriedFor::Owner(model::OwnerPubKey([1; 32]));
+        let answer = access.certify(owner, &request, now).expect("signed");
         assert!(answer.expires.0 <= 1_800_086_400_000, "a day at most: {:?}", answer.expires);
         assert_eq!(answer.ca_certificate, access.authority.certificate().to_vec());
-        let refused = access.certify(b"no request", now).expect_err("garbage");
+        let user = CarriedFor::User("alice".parse().expect("a name"));
+        let answer = access.certify(user, &request, now).expect("signed");
+        assert_eq!(answer.expires.0, 1_800_003_600_000, "an hour");
+        let subject = |certificate: &[u8]| {
+            ["alice", "cairn:owner"].map(|name| certificate.windows(name.len()).any(|part| part == name.as_bytes()))
+        };
+        assert_eq!(subject(&answer.client_certificate), [true, false], "the name, and no group");
+        let refused = access.certify(user, b"no request", now).expect_err("garbage");
         assert_eq!(tonic::Status::from(refused).code(), tonic::Code::InvalidArgument);
     }
 }

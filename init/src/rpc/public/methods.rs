@@ -9,10 +9,10 @@ use std::sync::Arc;
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
-use cluster::record::{OwnerRecord, RegistryRecord};
+use cluster::record::{OwnerRecord, RegistryRecord, UserTerms};
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
-use model::{MachineId, OwnerPubKey, RegistryHost, TicketId};
+use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::{Request, Response, Status, Streaming};
@@ -172,8 +172,8 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::KubeconfigRequest>,
     ) -> Result<Response<wire::KubeconfigResponse>, Status> {
-        let kubernetes = self.0.reach.kubernetes()?;
-        let answer = kubernetes.certify(&request.into_inner().certificate_request, clock::unix())?;
+        let (kubernetes, whose) = (self.0.reach.kubernetes()?, records::person(&request)?);
+        let answer = kubernetes.certify(whose, &request.into_inner().certificate_request, clock::unix())?;
         Ok(Response::new(answer.into()))
     }
 
@@ -183,8 +183,8 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<Streaming<wire::TunnelRequest>>,
     ) -> Result<Response<Self::TunnelStream>, Status> {
-        let owner = records::owner(&request)?;
-        let connect = async |target| forward::connect(&self.0, owner, target).await;
+        let whose = records::person(&request)?;
+        let connect = async |target| forward::connect(&self.0, whose, target).await;
         Ok(Response::new(streams::tunnel(request.into_inner(), connect).await?))
     }
 
@@ -337,6 +337,33 @@ impl api::public_server::Public for Public {
         let host = RegistryHost::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveRegistry(host)).await?;
         Ok(Response::new(wire::RemoveRegistryResponse {}))
+    }
+
+    async fn add_user(
+        &self,
+        request: Request<wire::AddUserRequest>,
+    ) -> Result<Response<wire::AddUserResponse>, Status> {
+        let by = records::owner(&request)?;
+        let terms = UserTerms::try_from(request.into_inner())?;
+        records::ask(&self.0.reach.records()?, by, Asks::AddUser(terms)).await?;
+        Ok(Response::new(wire::AddUserResponse {}))
+    }
+
+    async fn list_users(
+        &self,
+        _: Request<wire::ListUsersRequest>,
+    ) -> Result<Response<wire::ListUsersResponse>, Status> {
+        Ok(Response::new(records::users(&self.0.reach.records()?)?.into()))
+    }
+
+    async fn remove_user(
+        &self,
+        request: Request<wire::RemoveUserRequest>,
+    ) -> Result<Response<wire::RemoveUserResponse>, Status> {
+        let by = records::owner(&request)?;
+        let name = UserName::try_from(request.into_inner())?;
+        records::ask(&self.0.reach.records()?, by, Asks::RemoveUser(name)).await?;
+        Ok(Response::new(wire::RemoveUserResponse {}))
     }
 
     type DrainMachineStream = Answers<wire::DrainMachineResponse>;

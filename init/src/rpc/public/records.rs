@@ -4,7 +4,7 @@
 use api::{ListPage, ListedMachine, ListedOwner, ListedRegistry, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
 use cluster::denial::Denial;
-use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing};
+use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing, UserRecord};
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
@@ -12,6 +12,7 @@ use pki::client_auth::Who;
 use pki::judge_authority;
 use tonic::{Request, Status};
 
+use super::forward::CarriedFor;
 use crate::network::mesh::roll::Seen;
 use crate::records::{GrantError, Records, RecoveryRefusal, Unread};
 
@@ -126,6 +127,11 @@ impl From<NoCertificate> for Status {
     }
 }
 
+/// All users of Kubernetes, by name.
+pub(super) fn users(records: &Records) -> Result<ListPage<UserRecord>, Status> {
+    Ok(records.read(|view, old_since| ListPage { old_since, rows: view.state().users().cloned().collect() })?)
+}
+
 /// A machine that joins does not vote in etcd, and a control plane needs that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -176,9 +182,19 @@ pub(super) async fn ask(records: &Records, by: OwnerPubKey, asks: Asks) -> Resul
 pub(super) fn owner<T>(request: &Request<T>) -> Result<OwnerPubKey, Status> {
     let key = match request.extensions().get() {
         Some(Who::Owner(key)) => key.as_ed25519(),
-        Some(Who::Stranger | Who::Machine(_) | Who::Member(_)) | None => None,
+        Some(Who::Stranger | Who::Person(_) | Who::User(..) | Who::Machine(_) | Who::Member(_)) | None => None,
     };
     key.map(OwnerPubKey).ok_or_else(|| Status::unauthenticated("no owner calls; nothing was done"))
+}
+
+/// The owner or user who calls, as the access table has let them in.
+pub(super) fn person<T>(request: &Request<T>) -> Result<CarriedFor, Status> {
+    match request.extensions().get() {
+        Some(Who::User(name, _)) => Ok(CarriedFor::User(*name)),
+        Some(Who::Owner(_) | Who::Stranger | Who::Person(_) | Who::Machine(_) | Who::Member(_)) | None => {
+            owner(request).map(CarriedFor::Owner)
+        }
+    }
 }
 
 /// Where the public APIs of coordinators are: one place of each before the second of any, as many as a ticket names.

@@ -30,7 +30,7 @@ fn text(fake: &Fake, coordinators: Vec<CoordinatorPlace>) -> String {
 
 async fn connect(text: &str, context: &Context) -> Result<String, Failure> {
     let mut out = Vec::new();
-    let arguments = Arguments { text: text.to_owned(), name: None };
+    let arguments = Arguments { text: text.to_owned(), name: None, user: false };
     run(&arguments, context, &mut out).await.map(|()| String::from_utf8(out).unwrap())
 }
 
