@@ -384,7 +384,7 @@ impl Cluster {
         self.owner.status(NAME, &self.vm)
     }
 
-    fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
         Ok(self.owner.ask(NAME, &self.vm, command)?)
     }
 

@@ -26,6 +26,7 @@ mod siege;
 mod storage;
 mod supervision;
 mod table;
+mod users;
 mod victim;
 mod volumes;
 mod workers;
@@ -75,5 +76,6 @@ pub const TABLES: &[CaseTable] = &[
     of!(images, Alone),
     of!(registries, Alone),
     of!(pods, Prompt),
+    of!(users, Prompt),
     of!(volumes, Prompt),
 ];

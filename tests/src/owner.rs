@@ -1,7 +1,10 @@
 //! The owner of a case's machines: `cairnctl` with a data directory of its own, as a person would use it.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -253,11 +256,29 @@ impl Owner {
         self.told_by(shell, arguments).map(|(answer, _)| answer)
     }
 
-    fn told_by(&self, mut command: Command, arguments: &[&str]) -> Result<(String, String), CommandRefusal> {
+    /// Starts `cairnctl` with these arguments; its lines are read while it runs.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn follow(&self, arguments: &[&str]) -> anyhow::Result<Follower> {
+        let mut command = self.as_here(Command::new(&self.cairnctl), arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().context("start cairnctl")?;
+        let output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
+        let (says, lines) = channel();
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| says.send(line)));
+        Ok(Follower { child, lines })
+    }
+
+    fn as_here(&self, mut command: Command, arguments: &[&str]) -> Command {
         command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
         if !self.ahead.is_zero() {
             host::see_ahead(&mut command, self.ahead);
         }
+        command
+    }
+
+    fn told_by(&self, command: Command, arguments: &[&str]) -> Result<(String, String), CommandRefusal> {
+        let mut command = self.as_here(command, arguments);
         let refused = |code, text| CommandRefusal { command: arguments.join(" "), code, text };
         let output = command.output().map_err(|error| refused(-1, error.to_string()))?;
         let [answer, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -266,6 +287,45 @@ impl Owner {
         } else {
             Err(refused(output.status.code().unwrap_or(-1), told))
         }
+    }
+}
+
+/// A `cairnctl` that runs until it ends by itself, or this is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Follower {
+    /// The next line that it writes.
+    ///
+    /// # Errors
+    /// When there is none in time, or will be none.
+    pub fn line(&self, deadline: Deadline) -> anyhow::Result<String> {
+        self.lines.recv_timeout(deadline.left().unwrap_or_default()).context("cairnctl wrote no line")
+    }
+
+    /// Waits until it, and what it started, has written its last.
+    ///
+    /// # Errors
+    /// When it goes on for longer.
+    pub fn ends(self, deadline: Deadline) -> anyhow::Result<()> {
+        loop {
+            match self.lines.recv_timeout(deadline.left().unwrap_or_default()) {
+                Ok(_another_line) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => bail!("cairnctl goes on"),
+            }
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
     }
 }
 

@@ -9,20 +9,19 @@ use std::sync::{Arc, Mutex};
 
 use api::wire::*;
 use api::{
-    Claim, Condition, ListPage, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis,
-    public_client, public_server,
+    Condition, ListPage, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, public_server,
 };
 use cluster::Denial;
 use cluster::record::{OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use keys::activation::{BlankMachine, Connection, Tries, Verdict};
-use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
+use keys::activation::{Connection, Tries, Verdict};
+use keys::first_contact::EXPORTER_LABEL;
 use keys::identity::{self, SigningKey};
 use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, OwnerPubKey, Protection, RegistryHost,
-    RootHash, Secret, UserPubKey,
+    BootClass, ClusterRole, MachineId, MachineState, OwnerPubKey, Protection, RegistryHost, RootHash, Secret,
+    UserPubKey,
 };
 use pki::client_auth::{NamedIdentity, Owners, Who, nameless_certificate, server_config};
 use pki::{
@@ -38,48 +37,16 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use self::claim::OTHER;
+pub(crate) use self::claim::{Answer, Lie};
 use super::dial::Address;
 use crate::clock;
 use crate::store::Pins;
 
-/// The id of a machine that has another key.
-const OTHER: MachineId = MachineId([9; 16]);
+mod claim;
 
 /// The cluster's directory, as a coordinator among the fakes hands it out.
 pub(crate) const DIRECTORY: &[u8] = b"who coordinates";
-
-/// How the fake answers `Claim`.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    /// With a proof, as a machine does that read the config; honest or not.
-    Proven {
-        /// The secret of the config it read.
-        secret: FirstContact,
-        /// The digest of the config it read.
-        config: ConfigDigest,
-        /// Fault of the rest of the answer.
-        lie: Lie,
-    },
-    /// Not at all: it is blank, and has this code on its screen.
-    Blank(Mutex<BlankMachine>),
-    /// As a machine does whose header is not committed yet.
-    NotYet,
-    /// Answer of the genuine machine at this address, whatever it is.
-    Relayed(Address),
-}
-
-/// Untruth that a machine tells that knows the secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lie {
-    /// Tells the truth.
-    None,
-    /// Claims another machine's id.
-    OtherId,
-    /// The same, and its cluster has certified that id for it.
-    CertifiedOtherId,
-    /// Claims another certificate than the one it proves.
-    OtherLeaf,
-}
 
 /// A fake that listens until it is dropped.
 #[derive(Debug)]
@@ -309,24 +276,6 @@ impl Api {
         let knows = self.users.lock().unwrap().iter().any(|user| user.terms.keys.contains(&key));
         if knows { Ok(()) } else { Err(api::access::CallRefusal::UnknownUser.into()) }
     }
-
-    fn proven(&self, machine: MachineId, secret: &FirstContact, config: ConfigDigest) -> ClaimResponse {
-        let spki = |certificate| pki::public_key_of(certificate).unwrap().pin().0;
-        let transcript = Transcript {
-            exporter: self.exporter,
-            leaf_spki: spki(&self.leaf),
-            ca_spki: spki(&self.authority),
-            machine,
-            config,
-        };
-        Claim {
-            machine_id: machine,
-            leaf_certificate: self.leaf.to_vec(),
-            ca_certificate: self.authority.to_vec(),
-            proof: prove(secret, &transcript),
-        }
-        .into()
-    }
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -354,25 +303,7 @@ impl public_server::Public for Api {
 
     async fn claim(&self, _: Request<ClaimRequest>) -> Result<Response<ClaimResponse>, Status> {
         self.called("Claim");
-        match &*self.answer {
-            Answer::Proven { secret, config, lie } => {
-                let machine = if *lie == Lie::OtherId { OTHER } else { self.machine };
-                let mut claim = self.proven(machine, secret, *config);
-                if *lie == Lie::OtherLeaf {
-                    claim.leaf_certificate = self.authority.to_vec();
-                }
-                Ok(Response::new(claim))
-            }
-            Answer::NotYet | Answer::Blank(_) => {
-                Err(Status::failed_precondition("the data header is not committed yet"))
-            }
-            Answer::Relayed(address) => {
-                let tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider)).unwrap();
-                let session = super::dial::dial(address, tls, "machine.cairn.internal").await.unwrap();
-                let channel = super::dial::channel(address, session).await.unwrap();
-                public_client::PublicClient::new(channel).claim(ClaimRequest {}).await
-            }
-        }
+        self.claimed().await
     }
 
     async fn prove_code(&self, _: Request<ProveCodeRequest>) -> Result<Response<ProveCodeResponse>, Status> {

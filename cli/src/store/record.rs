@@ -86,7 +86,7 @@ pub(crate) struct ClusterRecord {
     /// Other machines of the cluster, as its coordinators listed them last: whichever of them is left is reached.
     #[serde(default)]
     others: Vec<OtherMachine>,
-    /// What this host's person is to it.
+    /// Role of this host's person in it.
     #[serde(default)]
     pub calls: CallsAs,
 }

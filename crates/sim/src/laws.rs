@@ -63,9 +63,7 @@ impl Laws {
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
                 let may_go = matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_));
-                holds("records stay", may_go, || {
-                    format!("{key} is gone")
-                })?;
+                holds("records stay", may_go, || format!("{key} is gone"))?;
                 continue;
             };
             match key {

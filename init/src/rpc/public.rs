@@ -16,6 +16,7 @@ mod images;
 mod kubernetes;
 mod machines;
 mod methods;
+mod person;
 mod records;
 mod recover;
 mod redeem;

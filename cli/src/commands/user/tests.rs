@@ -114,7 +114,7 @@ async fn nothing_is_kept_of_a_cluster_that_lets_no_user_in() {
 
 /// Proves: W9 Q6
 #[tokio::test]
-async fn what_is_no_users_key_or_name_is_refused_before_anybody_is_called() {
+async fn bad_keys_and_names_are_refused_before_anybody_is_called() {
     let (root, owner, coordinator) = owned().await;
     let file = root.path().join("key");
     let add = ["user", "add", "alice", "--key", file.to_str().unwrap()];

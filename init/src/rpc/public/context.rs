@@ -244,7 +244,7 @@ pub(super) enum Place {
     User { _held: Held<UserName> },
 }
 
-/// One of those that are carried for somebody.
+/// Connection that is carried for somebody.
 #[derive(Debug)]
 pub(super) struct Held<W: Copy + Eq + Hash>(Arc<Forwards<W>>, W);
 

@@ -1,17 +1,18 @@
-//! Where a tunnel leads. A user's leads to this machine's Kubernetes API alone. An owner's: to this machine's Kubernetes API, to the public API of another machine of the cluster, over
-//! the VPN, or to that of a machine outside which is to be activated. It carries bytes and vouches for nothing: TLS ends at the
-//! target, which asks who calls as it asks everybody.
+//! Where a tunnel leads. A user's leads to this machine's Kubernetes API alone; an owner's there too, to the public API of another
+//! machine of the cluster, over the VPN, or to that of a machine outside which is to be activated. A tunnel carries bytes and vouches
+//! for nothing: TLS ends at the target, which asks who calls as it asks everybody.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use api::Target;
-use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT, UserName};
+use model::{MachineId, PUBLIC_API_PORT};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::context::{Context, Place};
+use super::person::Person;
 
 /// The first packet of a mesh waits for a handshake, which may be tried twice.
 const CONNECTS: Duration = Duration::from_secs(10);
@@ -24,22 +25,13 @@ pub(super) struct Line {
     pub(super) place: Option<Place>,
 }
 
-/// Person for whom a connection is carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CarriedFor {
-    /// To wherever tunnels lead.
-    Owner(OwnerPubKey),
-    /// To the Kubernetes API.
-    User(UserName),
-}
-
-/// Tunnels of users lead to the Kubernetes API alone.
+/// Target to which a user's tunnel does not lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a user's tunnel leads to the Kubernetes API and nowhere else; nothing was done; ask an owner of the cluster")]
-pub(super) struct NotForUsers;
+pub(super) struct BadUserTarget;
 
-impl From<NotForUsers> for Status {
-    fn from(error: NotForUsers) -> Self {
+impl From<BadUserTarget> for Status {
+    fn from(error: BadUserTarget) -> Self {
         Self::permission_denied(error.to_string())
     }
 }
@@ -48,20 +40,20 @@ impl From<NotForUsers> for Status {
 ///
 /// # Errors
 /// Where there is no such target, none answers, or too many are carried.
-pub(super) async fn connect(context: &Context, whose: CarriedFor, target: Target) -> Result<Line, Status> {
+pub(super) async fn connect(context: &Context, whose: Person, target: Target) -> Result<Line, Status> {
     let silent = |why: String| Status::unavailable(format!("the target does not answer: {why}; try again"));
     let (owner, address) = match (whose, target) {
         (_, Target::KubernetesApi) => {
             let place = match whose {
-                CarriedFor::Owner(_) => None,
-                CarriedFor::User(name) => Some(Place::User { _held: context.reach.users_forwards.begin(name)? }),
+                Person::Owner(_) => None,
+                Person::User(name) => Some(Place::User { _held: context.reach.users_forwards.begin(name)? }),
             };
             let connected = context.reach.kubernetes()?.apiservers.connect().await;
             return Ok(Line { stream: connected.map_err(|error| silent(error.to_string()))?, place });
         }
-        (CarriedFor::User(_), Target::Machine(_) | Target::Outside(_)) => return Err(NotForUsers.into()),
-        (CarriedFor::Owner(owner), Target::Machine(machine)) => (owner, public_api(context, machine)?),
-        (CarriedFor::Owner(owner), Target::Outside(address)) => (owner, outside(context, address)?),
+        (Person::User(_), Target::Machine(_) | Target::Outside(_)) => return Err(BadUserTarget.into()),
+        (Person::Owner(owner), Target::Machine(machine)) => (owner, public_api(context, machine)?),
+        (Person::Owner(owner), Target::Outside(address)) => (owner, outside(context, address)?),
     };
     let place = Some(Place::Owner { _held: context.reach.forwards.begin(owner)? });
     let connected = timeout(CONNECTS, TcpStream::connect(address)).await;
@@ -110,7 +102,7 @@ mod tests {
     use cluster::peer::Peer;
     use cluster::peers::News;
     use cluster::state::StateVersion;
-    use model::{BootClass, RootHash, VpnPubKey};
+    use model::{BootClass, OwnerPubKey, RootHash, VpnPubKey};
     use pki::{Authority, AuthorityKind, UnixTime};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -154,7 +146,7 @@ mod tests {
     }
 
     async fn code(context: &Context, owner: OwnerPubKey, machine: u8) -> Code {
-        let connected = connect(context, CarriedFor::Owner(owner), Target::Machine(MachineId([machine; 16]))).await;
+        let connected = connect(context, Person::Owner(owner), Target::Machine(MachineId([machine; 16]))).await;
         connected.map_or_else(|refused| refused.code(), |_| Code::Ok)
     }
 
@@ -167,7 +159,7 @@ mod tests {
         assert_eq!(code(&context, OWNER, 2).await, Code::NotFound, "nothing was told");
         tell(&told, 1, [peer(2, there), peer(3, nobody)]);
         let line =
-            connect(&context, CarriedFor::Owner(OWNER), Target::Machine(MachineId([2; 16]))).await.expect("it listens");
+            connect(&context, Person::Owner(OWNER), Target::Machine(MachineId([2; 16]))).await.expect("it listens");
         let (mut accepted, _) = listener.accept().await.expect("it is asked");
         let mut stream = line.stream;
         stream.write_all(b"hello").await.expect("carried");
@@ -179,7 +171,7 @@ mod tests {
         tell(&told, 2, [peer(3, nobody)]);
         assert_eq!(code(&context, OWNER, 2).await, Code::NotFound, "a peer no longer");
         assert_eq!(
-            connect(&context, CarriedFor::Owner(OWNER), Target::KubernetesApi).await.err().map(|it| it.code()),
+            connect(&context, Person::Owner(OWNER), Target::KubernetesApi).await.err().map(|it| it.code()),
             Some(Code::FailedPrecondition)
         );
     }
@@ -212,7 +204,7 @@ mod tests {
     /// Proves: W9 A6
     #[tokio::test]
     async fn a_users_bytes_go_to_kubernetes_and_to_no_machine() {
-        let (there, alice) = (Ipv4Addr::new(127, 77, 0, 5), CarriedFor::User("alice".parse().expect("a name")));
+        let (there, alice) = (Ipv4Addr::new(127, 77, 0, 5), Person::User("alice".parse().expect("a name")));
         let _listens = TcpListener::bind((there, PUBLIC_API_PORT)).await.expect("loopback is all ours");
         let (context, told) = context();
         tell(&told, 1, [peer(5, there)]);
@@ -233,7 +225,7 @@ mod tests {
             lines.push(to_kubernetes().await.expect("room"));
         }
         assert_eq!(to_kubernetes().await.expect_err("eight of one").code(), Code::ResourceExhausted);
-        let owner = connect(&context, CarriedFor::Owner(OWNER), Target::KubernetesApi).await;
+        let owner = connect(&context, Person::Owner(OWNER), Target::KubernetesApi).await;
         assert!(owner.is_ok_and(|line| line.place.is_none()), "an owner's takes no place");
         drop(lines.pop());
         assert!(to_kubernetes().await.is_ok(), "a place is given back");

@@ -1,4 +1,5 @@
-//! The way of owners and users into Kubernetes: a certificate for a day or an hour, and where the tunnel leads. Never hands out a private key.
+//! The way of owners and users into Kubernetes: a certificate for a day or an hour, and where the tunnel leads. No private key is handed
+//! out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,7 @@ use pki::{Authority, CertificateProfile, UnixTime};
 
 use probe::http::Session;
 
-use super::forward::CarriedFor;
-
+use super::person::Person;
 use crate::control::{self, Apiservers, NoControlPlane, NodeError};
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
@@ -63,16 +63,11 @@ impl KubernetesAccess {
     }
 
     /// Signs the key of a certificate request (DER) for who asks; `now` is Unix time.
-    pub(super) fn certify(
-        &self,
-        whose: CarriedFor,
-        request: &[u8],
-        now: Duration,
-    ) -> Result<ClientCertificate, Unsigned> {
+    pub(super) fn certify(&self, whose: Person, request: &[u8], now: Duration) -> Result<ClientCertificate, Unsigned> {
         let key = pki::accept_request(request)?;
         let profile = match whose {
-            CarriedFor::Owner(_) => CertificateProfile::KubeOwner,
-            CarriedFor::User(name) => CertificateProfile::KubeUser { name },
+            Person::Owner(_) => CertificateProfile::KubeOwner,
+            Person::User(name) => CertificateProfile::KubeUser { name },
         };
         let certificate = self.authority.issue(&profile, &key, UnixTime::since_unix_epoch(now))?;
         let end = now + profile.row().lifetime;
@@ -94,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owners_request_is_signed_for_a_day_and_a_users_for_an_hour() {
+    fn a_request_is_signed_for_an_owners_day_or_a_users_hour() {
         let now = Duration::from_secs(1_800_000_000);
         let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(now)).expect("a CA");
         let access = KubernetesAccess {
@@ -102,11 +97,11 @@ mod tests {
             apiservers: Apiservers::of(Ipv4Addr::LOCALHOST, Vec::new),
         };
         let request = make_request(&PrivateKey::generate().expect("a key")).expect("a request");
-        let owner = CarriedFor::Owner(model::OwnerPubKey([1; 32]));
+        let owner = Person::Owner(model::OwnerPubKey([1; 32]));
         let answer = access.certify(owner, &request, now).expect("signed");
         assert!(answer.expires.0 <= 1_800_086_400_000, "a day at most: {:?}", answer.expires);
         assert_eq!(answer.ca_certificate, access.authority.certificate().to_vec());
-        let user = CarriedFor::User("alice".parse().expect("a name"));
+        let user = Person::User("alice".parse().expect("a name"));
         let answer = access.certify(user, &request, now).expect("signed");
         assert_eq!(answer.expires.0, 1_800_003_600_000, "an hour");
         let subject = |certificate: &[u8]| {

@@ -22,7 +22,9 @@ use super::convert::{self, When};
 #[cfg(feature = "faults")]
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
-use super::{activate, contribute, drain, forward, images, machines, records, recover, redeem, release, volumes};
+use super::{
+    activate, contribute, drain, forward, images, machines, person, records, recover, redeem, release, volumes,
+};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::roll::Seen;
@@ -172,7 +174,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::KubeconfigRequest>,
     ) -> Result<Response<wire::KubeconfigResponse>, Status> {
-        let (kubernetes, whose) = (self.0.reach.kubernetes()?, records::person(&request)?);
+        let (kubernetes, whose) = (self.0.reach.kubernetes()?, person::person(&request)?);
         let answer = kubernetes.certify(whose, &request.into_inner().certificate_request, clock::unix())?;
         Ok(Response::new(answer.into()))
     }
@@ -183,7 +185,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<Streaming<wire::TunnelRequest>>,
     ) -> Result<Response<Self::TunnelStream>, Status> {
-        let whose = records::person(&request)?;
+        let whose = person::person(&request)?;
         let connect = async |target| forward::connect(&self.0, whose, target).await;
         Ok(Response::new(streams::tunnel(request.into_inner(), connect).await?))
     }
@@ -229,7 +231,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::ChangeMachineRequest>,
     ) -> Result<Response<wire::ChangeMachineResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let (machine, change) = request.into_inner().try_into()?;
         records::change(&self.0.reach.records()?, by, machine, change).await?;
         Ok(Response::new(wire::ChangeMachineResponse {}))
@@ -239,7 +241,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::RecoverClusterRequest>,
     ) -> Result<Response<wire::RecoverClusterResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let (records, proceed) = (self.0.reach.records()?, request.into_inner().proceed);
         if !proceed {
             return Ok(Response::new(records.recovery_plan(by).await?.into()));
@@ -261,7 +263,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::IssueTicketRequest>,
     ) -> Result<Response<wire::IssueTicketResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let offer = Offer::try_from(request.into_inner())?;
         Ok(Response::new(records::issue(&self.0.reach.records()?, by, offer).await?.into()))
     }
@@ -279,7 +281,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::RevokeTicketRequest>,
     ) -> Result<Response<wire::RevokeTicketResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let id = TicketId::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RevokeTicket(id)).await?;
         Ok(Response::new(wire::RevokeTicketResponse {}))
@@ -289,7 +291,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::AddOwnerRequest>,
     ) -> Result<Response<wire::AddOwnerResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let owner = OwnerRecord::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::AddOwner(owner)).await?;
         Ok(Response::new(wire::AddOwnerResponse {}))
@@ -306,7 +308,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::RemoveOwnerRequest>,
     ) -> Result<Response<wire::RemoveOwnerResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let key = OwnerPubKey::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveOwner(key)).await?;
         Ok(Response::new(wire::RemoveOwnerResponse {}))
@@ -316,7 +318,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::SetRegistryRequest>,
     ) -> Result<Response<wire::SetRegistryResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let registry = RegistryRecord::try_from(request.into_inner())?;
         records::set_registry(&self.0.reach.records()?, by, registry).await?;
         Ok(Response::new(wire::SetRegistryResponse {}))
@@ -333,7 +335,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::RemoveRegistryRequest>,
     ) -> Result<Response<wire::RemoveRegistryResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let host = RegistryHost::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveRegistry(host)).await?;
         Ok(Response::new(wire::RemoveRegistryResponse {}))
@@ -343,7 +345,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::AddUserRequest>,
     ) -> Result<Response<wire::AddUserResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let terms = UserTerms::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::AddUser(terms)).await?;
         Ok(Response::new(wire::AddUserResponse {}))
@@ -360,7 +362,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::RemoveUserRequest>,
     ) -> Result<Response<wire::RemoveUserResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let name = UserName::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::RemoveUser(name)).await?;
         Ok(Response::new(wire::RemoveUserResponse {}))

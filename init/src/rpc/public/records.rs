@@ -8,11 +8,9 @@ use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing, User
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
-use pki::client_auth::Who;
 use pki::judge_authority;
-use tonic::{Request, Status};
+use tonic::Status;
 
-use super::forward::CarriedFor;
 use crate::network::mesh::roll::Seen;
 use crate::records::{GrantError, Records, RecoveryRefusal, Unread};
 
@@ -176,25 +174,6 @@ pub(super) async fn change(
 pub(super) async fn ask(records: &Records, by: OwnerPubKey, asks: Asks) -> Result<(), Status> {
     records.grant(request::Request::Owner { by, asks }).await?;
     Ok(())
-}
-
-/// The owner who calls, as the access table has let them in.
-pub(super) fn owner<T>(request: &Request<T>) -> Result<OwnerPubKey, Status> {
-    let key = match request.extensions().get() {
-        Some(Who::Owner(key)) => key.as_ed25519(),
-        Some(Who::Stranger | Who::Person(_) | Who::User(..) | Who::Machine(_) | Who::Member(_)) | None => None,
-    };
-    key.map(OwnerPubKey).ok_or_else(|| Status::unauthenticated("no owner calls; nothing was done"))
-}
-
-/// The owner or user who calls, as the access table has let them in.
-pub(super) fn person<T>(request: &Request<T>) -> Result<CarriedFor, Status> {
-    match request.extensions().get() {
-        Some(Who::User(name, _)) => Ok(CarriedFor::User(*name)),
-        Some(Who::Owner(_) | Who::Stranger | Who::Person(_) | Who::Machine(_) | Who::Member(_)) | None => {
-            owner(request).map(CarriedFor::Owner)
-        }
-    }
 }
 
 /// Where the public APIs of coordinators are: one place of each before the second of any, as many as a ticket names.

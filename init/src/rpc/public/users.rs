@@ -38,7 +38,7 @@ pub(super) async fn follow(reach: &Reach, front: &watch::Sender<Front>) -> Infal
     }
 }
 
-/// Follows these records.
+/// Follows the users of these records.
 async fn read(records: &Records, front: &watch::Sender<Front>) -> Infallible {
     let mut changes = records.changes();
     loop {
