@@ -8,7 +8,7 @@ use model::NodeName;
 
 use crate::commands::{
     cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry,
-    ticket, user,
+    ticket, user, volume,
 };
 use crate::complete;
 use crate::context::{Context, machine_name};
@@ -124,6 +124,9 @@ pub(crate) enum Command {
     /// Registries that workers pull images from: set, list, remove
     #[command(subcommand)]
     Registry(registry::Command),
+    /// Volumes that workers keep for claims: list, remove
+    #[command(subcommand)]
+    Volume(volume::Command),
     /// Completion of commands, options and names by the Tab key
     Completion(completion::Arguments),
     /// The process of a cluster's virtual network, which other commands start

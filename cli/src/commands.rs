@@ -18,6 +18,7 @@ pub(crate) mod registry;
 mod secret_input;
 pub(crate) mod ticket;
 pub(crate) mod user;
+pub(crate) mod volume;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

@@ -100,6 +100,11 @@ pub(crate) fn users() -> Vec<CompletionCandidate> {
     asked(users_of).into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// The volumes that no claim has, of the cluster that the command line means.
+pub(crate) fn volumes() -> Vec<CompletionCandidate> {
+    asked(free_volumes_of).into_iter().map(CompletionCandidate::new).collect()
+}
+
 /// The container images of the machine that the command line means.
 pub(crate) fn images() -> Vec<CompletionCandidate> {
     asked(images_of).into_iter().map(CompletionCandidate::new).collect()
@@ -134,6 +139,11 @@ async fn owners_of(mut session: Session) -> Option<Vec<String>> {
 
 async fn registries_of(mut session: Session) -> Option<Vec<String>> {
     Some(session.registries().await.ok()?.rows.into_iter().map(|row| row.host.to_string()).collect())
+}
+
+async fn free_volumes_of(mut session: Session) -> Option<Vec<String>> {
+    let held = session.volumes().await.ok()?.into_iter().flat_map(|worker| worker.held).flatten();
+    Some(held.filter(|(_, holder)| holder.is_none()).map(|(volume, _)| volume.volume.to_string()).collect())
 }
 
 async fn images_of(mut session: Session) -> Option<Vec<String>> {

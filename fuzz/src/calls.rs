@@ -6,7 +6,7 @@ use api::wire;
 use api::{
     Claim, Condition, FieldError, HandedOver, KeyRequest, ListPage, ListedMachine, ListedOwner, ListedRegistry,
     ListedTicket, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence, PublicState, Recovery,
-    ReleasedKey, Service, TunnelPart,
+    ReleasedKey, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
 };
 use cluster::Knowledge;
 use cluster::record::{OwnerRecord, RegistryRecord, UserRecord, UserTerms};
@@ -155,6 +155,16 @@ pub fn registry_removed(bytes: &[u8]) -> ParseVerdict {
 /// The list of registries.
 pub fn registry_list(bytes: &[u8]) -> ParseVerdict {
     message::<wire::ListRegistriesResponse, ListPage<ListedRegistry>>(bytes)
+}
+
+/// Volumes of a worker, as an owner is told of them.
+pub fn volume_list(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::ListVolumesResponse, WorkerVolumes>(bytes)
+}
+
+/// The volume that an owner has deleted.
+pub fn volume_removed(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::RemoveVolumeRequest, VolumeRemoval>(bytes)
 }
 
 /// Knowledge with which a machine begins to listen.

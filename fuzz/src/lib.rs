@@ -212,6 +212,16 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "a machine may run another version, or be hostile",
     },
     FuzzTarget {
+        name: "volume_list",
+        run: calls::volume_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget {
+        name: "volume_removed",
+        run: calls::volume_removed,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget {
         name: "registries_part",
         run: registries_part,
         because: "a coordinator may run another version, or be hostile",

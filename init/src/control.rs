@@ -8,6 +8,7 @@ mod certificates;
 mod clients;
 mod conditions;
 mod drain;
+mod listed;
 mod node;
 mod pods;
 mod registries;
@@ -37,9 +38,10 @@ pub(crate) use self::certificates::LOOK;
 pub(crate) use self::clients::{Clients, SignedKeys};
 pub(crate) use self::conditions::report;
 pub(crate) use self::drain::{DrainFailure, DrainTerms, drain, set_cordon};
+pub(crate) use self::listed::{ListedError, all};
 pub(crate) use self::node::{Error as NodeError, session};
 use self::upkeep::Upkeep;
-use self::volume_calls::VolumeCalls;
+pub(crate) use self::volume_calls::VolumeCalls;
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::network::uplink::Resolvers;
 use crate::records::{Records, RevocationError};
@@ -201,7 +203,7 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
         Task::Upkeep => {
             let (authorities, records) = coordinator();
             let (kubernetes, records) = (authorities.kubernetes.clone(), records.clone());
-            let calls = VolumeCalls::of(ground.identity.clone(), authorities);
+            let calls = VolumeCalls::as_coordinator(ground.identity.clone(), authorities.cairn.public().pin());
             let upkeep = Upkeep { kubernetes, plan, records, calls };
             Run::task(move || upkeep.clone().keep())
         }

@@ -11,6 +11,7 @@ use super::pods::{WILD, case};
 pub(crate) const CASES: &[Case] = &[
     case("a pod's volume has its size, and outlives the pod", &["W2", "O2"], kept),
     case("a volume grows with its claim, and goes with it", &["W2"], grown),
+    case("a volume that was kept goes when nobody names it", &["W2", "Q6"], freed),
     case("a claim that no machine can meet waits, and says why", &["W2", "O2"], refused),
 ];
 
@@ -44,6 +45,28 @@ fn grown(t: &Context) -> anyhow::Result<()> {
     let volume = cluster.kubectl(&["get", "pv", "--output=name"])?;
     cluster.kubectl(&["delete", "pvc", DATA, "--namespace", WILD, POD])?;
     cluster.kubectl(&["wait", "--for=delete", volume.trim(), POD])?;
+    Ok(())
+}
+
+/// The policy Retain keeps a volume from the end of its claim on, until people have done with it.
+fn freed(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    cluster.apply(t, &claim("8Mi", "ReadWriteOnce"))?;
+    cluster.fills(t)?;
+    let object = cluster.kubectl(&["get", "pv", "--output=name"])?;
+    cluster.kubectl(&["patch", object.trim(), "--patch", r#"{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#])?;
+    let listed = || cluster.ask(&["volume", "list"]);
+    let volume = listed()?["volumes"][0].take();
+    ensure!(volume["claim"] == "wild/data" && volume["used_bytes"].as_u64() > Some(6 << 20), "{volume:#}");
+    let volume = volume["volume"].as_str().context("a volume has a name")?.to_owned();
+    let remove = || cluster.run(&["volume", "remove", &volume, "--yes"]);
+    ensure!(remove().err().is_some_and(|held| held.text.contains("claim wild/data has volume")), "its claim is there");
+    cluster.kubectl(&["delete", "pvc", DATA, "--namespace", WILD, POD])?;
+    cluster.kubectl(&["wait", "--for=jsonpath={.status.phase}=Released", object.trim(), POD])?;
+    ensure!(remove().err().is_some_and(|held| held.text.contains("PersistentVolume pvc-")), "its object is there");
+    cluster.kubectl(&["delete", object.trim(), POD])?;
+    remove()?;
+    ensure!(listed()?["volumes"].as_array().is_some_and(Vec::is_empty), "{:#}", listed()?);
     Ok(())
 }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use api::wire::*;
 use api::{
-    Condition, ListPage, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, public_server,
+    Condition, ListPage, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, VolumeRemoval,
+    WorkerVolumes, public_server,
 };
 use cluster::Denial;
 use cluster::record::{OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
@@ -61,6 +62,8 @@ pub(crate) struct Fake {
     pub(crate) registries: Registries,
     /// Users whom it knows.
     pub(crate) users: Used,
+    /// Volumes of the cluster's workers.
+    pub(crate) workers: Kept,
     /// The configs that it took while it was blank.
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it refuses them all.
@@ -83,6 +86,7 @@ type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
 /// Owners of a fake's cluster.
 type Owned = Arc<Mutex<Vec<ListedOwner>>>;
 type Registries = Arc<Mutex<BTreeMap<RegistryHost, RegistryRecord>>>;
+type Kept = Arc<Mutex<Vec<WorkerVolumes>>>;
 type Used = Arc<Mutex<Vec<UserRecord>>>;
 
 /// Where the machines are to which it carries bytes.
@@ -107,6 +111,7 @@ struct Api {
     registries: Registries,
     user: Option<UserPubKey>,
     users: Used,
+    workers: Kept,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
 }
@@ -157,8 +162,9 @@ impl Fake {
         let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
         let waits = Waits::default();
-        let (owned, registries, used) = (Owned::default(), Registries::default(), Used::default());
-        let (possessed, pulled, useful) = (Arc::clone(&owned), Arc::clone(&registries), Arc::clone(&used));
+        let (owned, registries, used, kept) = Default::default();
+        let keeps = Kept::clone(&kept);
+        let (possessed, pulled, useful) = (Owned::clone(&owned), Registries::clone(&registries), Used::clone(&used));
         let (leads, elects, awaits) = (Arc::clone(&behind), Arc::clone(&unknown), Arc::clone(&waits));
         let takes = Arc::<Mutex<Option<u32>>>::default();
         let prepares = Arc::clone(&takes);
@@ -171,7 +177,7 @@ impl Fake {
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
                 let (owners, registries) = (Arc::clone(&possessed), Arc::clone(&pulled));
-                let (users, callers) = (Arc::clone(&useful), callers.clone());
+                let (users, workers, callers) = (Arc::clone(&useful), Arc::clone(&keeps), callers.clone());
                 let (unknown, takes, waits) = (Arc::clone(&elects), Arc::clone(&prepares), Arc::clone(&awaits));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
@@ -206,6 +212,7 @@ impl Fake {
                         registries,
                         user,
                         users,
+                        workers,
                         calls,
                         behind,
                     };
@@ -223,6 +230,7 @@ impl Fake {
             owners: owned,
             registries,
             users: used,
+            workers: kept,
             configs,
             refuses,
             takes,
@@ -287,6 +295,7 @@ impl public_server::Public for Api {
     type DrainMachineStream = Answers<DrainMachineResponse>;
     type ImportImageStream = Answers<ImportImageResponse>;
     type ListImagesStream = Answers<ListImagesResponse>;
+    type ListVolumesStream = Answers<ListVolumesResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
     type ListMachinesStream = Answers<ListMachinesResponse>;
     type ListTicketsStream = Answers<ListTicketsResponse>;
@@ -528,6 +537,24 @@ impl public_server::Public for Api {
             "quay.io/a/b:1" => Ok(Response::new(RemoveImageResponse {})),
             other => Err(Status::not_found(format!("no image is called `{other}`"))),
         }
+    }
+
+    async fn list_volumes(&self, _: Request<ListVolumesRequest>) -> Result<Response<Self::ListVolumesStream>, Status> {
+        self.owners_call("ListVolumes")?;
+        let workers = self.workers.lock().unwrap().clone();
+        Ok(Response::new(Box::pin(tokio_stream::iter(workers.into_iter().map(|worker| Ok(worker.into()))))))
+    }
+
+    async fn remove_volume(
+        &self,
+        request: Request<RemoveVolumeRequest>,
+    ) -> Result<Response<RemoveVolumeResponse>, Status> {
+        self.owners_call("RemoveVolume")?;
+        let VolumeRemoval { machine, volume } = request.into_inner().try_into()?;
+        let mut workers = self.workers.lock().unwrap();
+        let worker = workers.iter_mut().find(|worker| worker.machine == machine);
+        worker.and_then(|it| it.held.as_mut()).unwrap().retain(|(listed, _)| listed.volume != volume);
+        Ok(Response::new(RemoveVolumeResponse {}))
     }
 
     async fn conditions(&self, _: Request<ConditionsRequest>) -> Result<Response<ConditionsResponse>, Status> {

@@ -9,15 +9,15 @@ use api::wire::{
     AddOwnerRequest, AddUserRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
     DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
     IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
-    ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
-    RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest,
-    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest,
-    WaitConditionRequest,
+    ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest, PowerOffRequest, RebootRequest,
+    RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest,
+    RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest,
+    SetRegistryRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
     ListedRegistry, ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf,
-    PublicState, Recovery, RecoveryPlan, Service, Target, limits,
+    PublicState, Recovery, RecoveryPlan, Service, Target, VolumeRemoval, WorkerVolumes, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
@@ -330,21 +330,25 @@ impl Session {
     /// The images of the machine's store.
     pub(crate) async fn images(&mut self) -> Result<Vec<ListedImage>, CallError> {
         let method = "ListImages";
-        let mut pieces = soon(method, self.client.list_images(ListImagesRequest {})).await?;
-        let mut images = Vec::new();
-        while let Some(image) = timeout(ANSWER, pieces.message())
-            .await
-            .map_err(|_| CallError::Late { method })?
-            .map_err(CallError::of(method))?
-        {
-            images.push(image.try_into().map_err(CallError::answer(method))?);
-        }
-        Ok(images)
+        let pieces = soon(method, self.client.list_images(ListImagesRequest {})).await?;
+        all(method, pieces).await
     }
 
     /// Takes an image's name from the machine's store.
     pub(crate) async fn remove_image(&mut self, name: &str) -> Result<(), CallError> {
         soon("RemoveImage", self.client.remove_image(RemoveImageRequest { name: name.to_owned() })).await.map(drop)
+    }
+
+    /// Volumes of all workers.
+    pub(crate) async fn volumes(&mut self) -> Result<Vec<WorkerVolumes>, CallError> {
+        let method = "ListVolumes";
+        let pieces = soon(method, self.client.list_volumes(ListVolumesRequest {})).await?;
+        all(method, pieces).await
+    }
+
+    /// Deletes a volume that nobody holds.
+    pub(crate) async fn remove_volume(&mut self, removal: VolumeRemoval) -> Result<(), CallError> {
+        soon("RemoveVolume", self.client.remove_volume(RemoveVolumeRequest::from(removal))).await.map(drop)
     }
 
     /// Has a person own the cluster no more.
@@ -399,6 +403,19 @@ where
         let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
         let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(listed) };
         listed.append(ListPage::try_from(piece).map_err(CallError::answer(method))?);
+    }
+}
+
+/// Answers that come one by one.
+async fn all<P, T>(method: &'static str, mut pieces: tonic::Streaming<P>) -> Result<Vec<T>, CallError>
+where
+    T: TryFrom<P, Error = api::FieldError>,
+{
+    let mut all = Vec::new();
+    loop {
+        let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
+        let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(all) };
+        all.push(T::try_from(piece).map_err(CallError::answer(method))?);
     }
 }
 

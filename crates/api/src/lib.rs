@@ -48,7 +48,7 @@ mod volumes;
 mod vpn;
 pub mod wire;
 
-pub use self::volumes::{ListedVolume, VolumeOrder, VolumesOfMachine};
+pub use self::volumes::{ListedVolume, VolumeOrder, VolumeRemoval, VolumesOfMachine, WorkerVolumes};
 pub use activation::{HandedIn, decode_handed_in, proof_of_code};
 pub use condition::{Condition, ConditionName, Truth};
 pub use contribution::decode_contribution;

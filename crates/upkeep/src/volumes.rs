@@ -16,7 +16,7 @@ mod objects;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ::volumes::VolumeId;
+use ::volumes::{VolumeHolder, VolumeId};
 use kubeapi::{ApiWrite, Collection, Objects};
 use model::{MachineId, NodeName};
 
@@ -50,6 +50,15 @@ pub type HeldClaims = BTreeSet<(String, String)>;
 #[must_use]
 pub fn held_claims(volumes: &Objects<PersistentVolume>) -> HeldClaims {
     volumes.values().filter_map(PersistentVolume::held_claim).collect()
+}
+
+/// Holder of each volume that claims, or objects of volumes, name; a volume that is not among them is nobody's.
+#[must_use]
+pub fn holders(claims: &Objects<VolumeClaim>, volumes: &Objects<PersistentVolume>) -> BTreeMap<VolumeId, VolumeHolder> {
+    let objects = volumes.values().filter_map(PersistentVolume::named);
+    let objects = objects.map(|(volume, name)| (volume, VolumeHolder::Object(name)));
+    // A claim's word counts, whatever objects name its volume.
+    objects.chain(claims.values().filter_map(VolumeClaim::holder)).collect()
 }
 
 /// Objects, and the machines of the records, at one moment.
@@ -94,8 +103,16 @@ pub struct VolumeCall {
     pub machine: MachineId,
     /// Request to the machine.
     pub ask: VolumeAsk,
-    /// Object that the call is made for; none for a look.
+    /// Object that the call is made for; none for a look, or where a person asked.
     subject: Option<Subject>,
+}
+
+impl VolumeCall {
+    /// Call that a person asked for: no object changes by its answer.
+    #[must_use]
+    pub const fn by_hand(machine: MachineId, ask: VolumeAsk) -> Self {
+        Self { machine, ask, subject: None }
+    }
 }
 
 /// Request to a machine.

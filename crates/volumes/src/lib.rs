@@ -17,6 +17,7 @@
 //! - Nothing is mounted outside of the folder of kubelet's pods: `a_target_outside_of_the_pods_is_refused`
 
 mod capacity;
+mod holder;
 mod inventory;
 mod mounts;
 mod name;
@@ -24,6 +25,7 @@ pub mod node;
 mod step;
 
 pub use capacity::{BLOCK, DiskRoom, whole_blocks};
+pub use holder::VolumeHolder;
 pub use inventory::{DeleteRefusal, FoundVolume, Inventory, NoRoom, NoSuchVolume};
 pub use mounts::{MountedFolder, is_mounted, mounted_at};
 pub use name::{BadVolumeId, EntryName, VolumeId};

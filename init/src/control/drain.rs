@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use kubeapi::{FollowError, ListRequest, Reflector};
+use kubeapi::FollowError;
 use model::NodeName;
 use probe::http::{self, Session};
 use tokio::sync::mpsc;
 use upkeep::drain::{Drain, DrainError, DrainStep, PodLeft, cordon, pods_path};
 use upkeep::volumes::{self, HeldClaims, PersistentVolume, VOLUMES};
 
+use super::listed::{self, ListedError};
 use crate::runtime::clock;
 
 /// Between two looks at the pods: one that ends takes seconds.
@@ -143,15 +144,10 @@ pub(crate) async fn set_cordon(api: &mut Session, node: &NodeName, cordoned: boo
 
 /// Claims whose volumes are on machines' own disks.
 async fn held_claims(api: &mut Session) -> Result<HeldClaims, DrainFailure> {
-    let mut reflector = Reflector::<PersistentVolume>::of(VOLUMES);
-    loop {
-        match (reflector.objects(), reflector.request()) {
-            (Some(volumes), _) => return Ok(volumes::held_claims(volumes)),
-            (None, ListRequest::List(path) | ListRequest::Watch(path)) => {
-                let answer = api.fetch(&path, reflector.accepts()).await?;
-                reflector.listed(answer.status, &answer.body)?;
-            }
-        }
+    match listed::all::<PersistentVolume>(api, VOLUMES).await {
+        Ok(volumes) => Ok(volumes::held_claims(&volumes)),
+        Err(ListedError::Http(silent)) => Err(silent.into()),
+        Err(ListedError::Follow(unread)) => Err(unread.into()),
     }
 }
 

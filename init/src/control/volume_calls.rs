@@ -9,13 +9,14 @@ use api::public_client::PublicClient;
 use api::wire::{CreateVolumeRequest, DeleteVolumeRequest, ExpandVolumeRequest, VolumesRequest};
 use api::{VolumeOrder, VolumesOfMachine};
 use keys::identity::Identity;
-use model::Chain;
+use model::{Chain, MachineId};
+use pki::SpkiPin;
 use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use upkeep::volumes::{VolumeAnswer, VolumeAsk, VolumeCall};
 
-use crate::enrolment::{Authorities, Fellows};
+use crate::enrolment::Fellows;
 use crate::records::Records;
 
 /// Longest time for one call: a connection, and a directory made durable on a disk that is busy.
@@ -25,16 +26,22 @@ const MOST_ANSWER_BYTES: usize = 1 << 20;
 
 /// Way to the machines.
 #[derive(Debug, Clone)]
-pub(super) struct VolumeCalls(Fellows);
+pub(crate) struct VolumeCalls(Fellows);
 
 impl VolumeCalls {
-    /// Calls as this machine, in the cluster of these authorities.
-    pub(super) fn of(identity: Arc<Identity>, authorities: &Authorities) -> Self {
-        Self(Fellows { identity, authority: authorities.cairn.public().pin() })
+    /// Calls as this machine, in the cluster of the authority with that key.
+    pub(crate) const fn as_coordinator(identity: Arc<Identity>, authority: SpkiPin) -> Self {
+        Self(Fellows { identity, authority })
+    }
+
+    /// Volumes of a worker; none when it does not answer.
+    pub(crate) async fn look(&self, machine: MachineId, address: Ipv4Addr) -> Option<VolumesOfMachine> {
+        let asked = self.0.call((machine, address), MOST_ANSWER_BYTES, async |client| look(client).await);
+        timeout(ANSWERS, asked).await.ok()?.ok()?.ok()
     }
 
     /// Makes a call; a machine that is in no record is silent.
-    pub(super) async fn make(&self, records: &Records, call: &VolumeCall) -> VolumeAnswer {
+    pub(crate) async fn make(&self, records: &Records, call: &VolumeCall) -> VolumeAnswer {
         let address = records.read(|view, _| view.state().machine(&call.machine).map(|machine| machine.vpn_ip));
         match address {
             Ok(Some(address)) => {
@@ -73,12 +80,14 @@ async fn send(client: &mut PublicClient<Channel>, ask: VolumeAsk) -> Result<Resp
         VolumeAsk::Delete(volume) => {
             Ok(client.delete_volume(DeleteVolumeRequest::from(volume)).await?.map(drop).map(done))
         }
-        VolumeAsk::Look => {
-            let told = client.volumes(VolumesRequest {}).await?.into_inner();
-            let told = VolumesOfMachine::try_from(told).map_err(|error| Status::unknown(error.to_string()))?;
-            Ok(Response::new(VolumeAnswer::Room(told.free)))
-        }
+        VolumeAsk::Look => Ok(look(client).await?.map(|told| VolumeAnswer::Room(told.free))),
     }
+}
+
+async fn look(client: &mut PublicClient<Channel>) -> Result<Response<VolumesOfMachine>, Status> {
+    let told = client.volumes(VolumesRequest {}).await?.into_inner();
+    let told = VolumesOfMachine::try_from(told).map_err(|error| Status::unknown(error.to_string()))?;
+    Ok(Response::new(told))
 }
 
 /// Meaning of a status: a machine that decided says so, any other is asked again.

@@ -18,7 +18,7 @@ use supervise::ChangeError;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::control::{self, Apiservers, Clients, Ground, SignedKeys};
+use crate::control::{self, Apiservers, Clients, Ground, SignedKeys, VolumeCalls};
 use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, Authorities, LoadError, Member};
 use crate::machine::esp;
@@ -392,8 +392,11 @@ impl Performer {
         let role = match face {
             Face::Coordinator => {
                 let runs = lock::even_if_poisoned(runs).clone().ok_or(Error::Idle)?;
-                let access =
-                    KubernetesAccess { authority: runs.authorities.kubernetes.clone(), apiservers: apiservers.clone() };
+                let access = KubernetesAccess {
+                    authority: runs.authorities.kubernetes.clone(),
+                    apiservers: apiservers.clone(),
+                    volumes: VolumeCalls::as_coordinator(runs.identity.clone(), runs.authorities.cairn.public().pin()),
+                };
                 context.reach.coordinate(running.borrow().clone(), Some(access));
                 context.entrance.ways.exchange.opens(&member.shares);
                 let assignment = runs.assignment.with_kubernetes_of(self.kubernetes_that_runs().as_ref());

@@ -2,6 +2,7 @@
 //! for those who call the machine by its name. To everybody else it goes on saying nothing.
 
 mod activate;
+mod cluster_volumes;
 mod context;
 mod contribute;
 mod convert;

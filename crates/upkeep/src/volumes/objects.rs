@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::volumes::{DRIVER, VolumeId};
+use ::volumes::{DRIVER, VolumeHolder, VolumeId};
 use keys::derive::sha256;
 use kubeapi::{ApiWrite, ObjectMeta, Objects, Resource, quantity};
 use model::MachineId;
@@ -94,6 +94,13 @@ impl VolumeClaim {
         } else {
             None
         }
+    }
+
+    /// The volume that is, or would be, this claim's, with the claim as its holder.
+    pub(super) fn holder(&self) -> Option<(VolumeId, VolumeHolder)> {
+        let ObjectMeta { namespace, name, uid, .. } = &self.metadata;
+        let holder = VolumeHolder::Claim { namespace: namespace.clone(), name: name.clone() };
+        Some((VolumeId::parse(uid).ok()?, holder))
     }
 
     /// Bytes that the claim asks for.
@@ -203,6 +210,12 @@ impl PersistentVolume {
         let place = &self.spec.node_affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
         let machine = place["values"][0].as_str().filter(|_| place["key"] == PLACE_LABEL)?.parse().ok()?;
         (claimed && named && provisioned).then_some(Ours { volume, machine })
+    }
+
+    /// The volume of this driver that the object names, and the object's name: also of one that was written by hand.
+    pub(super) fn named(&self) -> Option<(VolumeId, String)> {
+        let csi = self.spec.csi.as_ref().filter(|csi| csi.driver == DRIVER)?;
+        Some((VolumeId::parse(&csi.volume_handle).ok()?, self.metadata.name.clone()))
     }
 
     /// Namespace and name of the claim that has the volume, where that is on a machine's own disk.

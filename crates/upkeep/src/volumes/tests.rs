@@ -569,12 +569,17 @@ fn a_volume_that_is_to_be_kept_is_not_deleted() {
     world.claim(1, GIB);
     world.settle();
     let key = (VOLUMES.path.to_owned(), format!("pvc-{}", uuid(1)));
+    let holder = |world: &World| holders(&world.of(CLAIMS.path), &world.of(VOLUMES.path)).remove(&uuid(1));
+    let claim = VolumeHolder::Claim { namespace: String::from("shop"), name: String::from("claim1") };
+    assert_eq!(holder(&world), Some(claim), "the claim's word counts before the object's");
     let volume = world.objects.get_mut(&key).expect("a volume");
     volume["spec"]["persistentVolumeReclaimPolicy"] = json!("Retain");
     perform(&mut world, &Deed::End(1));
     world.settle();
     assert_eq!((world.names(VOLUMES.path).len(), world.on_disks().len()), (1, 1));
+    assert_eq!(holder(&world), Some(VolumeHolder::Object(key.1.clone())));
     world.write(&ApiWrite::Delete { path: format!("{}/{}", key.0, key.1), options: String::new() });
     world.settle();
     assert_eq!((world.names(VOLUMES.path).len(), world.on_disks().len()), (0, 1), "the data stays for people");
+    assert_eq!(holder(&world), None, "who may have it deleted now");
 }

@@ -217,7 +217,7 @@ mod tests {
         let SocketAddr::V4(apiserver) = kubernetes.local_addr().expect("its own") else { panic!("of IPv4") };
         let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(clock::unix()));
         let apiservers = Apiservers::of(Ipv4Addr::LOCALHOST, move || vec![apiserver]);
-        let access = KubernetesAccess { authority: Arc::new(authority.expect("a CA")), apiservers };
+        let access = KubernetesAccess::fixture(authority.expect("a CA"), apiservers);
         context.reach.coordinate(None, Some(access));
         let to_kubernetes = async || connect(&context, alice, Target::KubernetesApi).await;
         let mut lines = Vec::new();

@@ -11,7 +11,7 @@ use pki::{Authority, CertificateProfile, UnixTime};
 use probe::http::Session;
 
 use super::person::Person;
-use crate::control::{self, Apiservers, NoControlPlane, NodeError};
+use crate::control::{self, Apiservers, NoControlPlane, NodeError, VolumeCalls};
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";
@@ -23,6 +23,8 @@ pub(crate) struct KubernetesAccess {
     pub(crate) authority: Arc<Authority>,
     /// Apiservers to which a tunnel leads.
     pub(crate) apiservers: Apiservers,
+    /// Way to the workers' volumes.
+    pub(crate) volumes: VolumeCalls,
 }
 
 /// Why nothing was signed.
@@ -62,6 +64,21 @@ impl KubernetesAccess {
         Ok(control::session(&self.authority, &CertificateProfile::KubeCoordinator, self.apiservers.first()?)?)
     }
 
+    /// Access by this authority to these apiservers, of some coordinator.
+    #[cfg(test)]
+    pub(super) fn fixture(authority: Authority, apiservers: Apiservers) -> Self {
+        let holder = keys::data_key::Holder { cluster: model::ClusterId([3; 16]), machine: model::MachineId([4; 16]) };
+        let identity = keys::identity::Identity {
+            key: keys::identity::SigningKey::from_seed(model::Secret::take(&mut [8; 32])).into(),
+            name: model::NodeName::derived(holder.machine),
+            holder,
+            certificate: Vec::new(),
+            ca_certificate: Vec::new(),
+        };
+        let volumes = VolumeCalls::as_coordinator(identity.into(), authority.public().pin());
+        Self { authority: Arc::new(authority), apiservers, volumes }
+    }
+
     /// Signs the key of a certificate request (DER) for who asks; `now` is Unix time.
     pub(super) fn certify(&self, whose: Person, request: &[u8], now: Duration) -> Result<ClientCertificate, Unsigned> {
         let key = pki::accept_request(request)?;
@@ -92,10 +109,7 @@ mod tests {
     fn a_request_is_signed_for_an_owners_day_or_a_users_hour() {
         let now = Duration::from_secs(1_800_000_000);
         let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(now)).expect("a CA");
-        let access = KubernetesAccess {
-            authority: Arc::new(authority),
-            apiservers: Apiservers::of(Ipv4Addr::LOCALHOST, Vec::new),
-        };
+        let access = KubernetesAccess::fixture(authority, Apiservers::of(Ipv4Addr::LOCALHOST, Vec::new));
         let request = make_request(&PrivateKey::generate().expect("a key")).expect("a request");
         let owner = Person::Owner(model::OwnerPubKey([1; 32]));
         let answer = access.certify(owner, &request, now).expect("signed");

@@ -23,7 +23,8 @@ use super::convert::{self, When};
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{
-    activate, contribute, drain, forward, images, machines, person, records, recover, redeem, release, volumes,
+    activate, cluster_volumes, contribute, drain, forward, images, machines, person, records, recover, redeem, release,
+    volumes,
 };
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
@@ -401,6 +402,23 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RemoveImageResponse>, Status> {
         images::remove(&request.into_inner().name).await?;
         Ok(Response::new(wire::RemoveImageResponse {}))
+    }
+
+    type ListVolumesStream = Answers<wire::ListVolumesResponse>;
+
+    async fn list_volumes(
+        &self,
+        _: Request<wire::ListVolumesRequest>,
+    ) -> Result<Response<Self::ListVolumesStream>, Status> {
+        Ok(Response::new(streams::pieces(cluster_volumes::list(&self.0).await?)))
+    }
+
+    async fn remove_volume(
+        &self,
+        request: Request<wire::RemoveVolumeRequest>,
+    ) -> Result<Response<wire::RemoveVolumeResponse>, Status> {
+        cluster_volumes::remove(&self.0, request.into_inner().try_into()?).await?;
+        Ok(Response::new(wire::RemoveVolumeResponse {}))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
