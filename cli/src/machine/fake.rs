@@ -2,15 +2,15 @@
 //!
 //! It stands for the server side of `proto/`; it decides nothing that a test did not tell it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::wire::*;
 use api::{
-    Condition, ListPage, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, VolumeRemoval,
-    WorkerVolumes, public_server,
+    Condition, ListPage, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, VolumeRemoval, public_server,
 };
 use cluster::Denial;
 use cluster::record::{OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
@@ -40,11 +40,13 @@ use tonic::{Request, Response, Status, Streaming};
 
 use self::claim::OTHER;
 pub(crate) use self::claim::{Answer, Lie};
+use self::state::FakeState;
 use super::dial::Address;
 use crate::clock;
 use crate::store::Pins;
 
 mod claim;
+mod state;
 
 /// The cluster's directory, as a coordinator among the fakes hands it out.
 pub(crate) const DIRECTORY: &[u8] = b"who coordinates";
@@ -54,43 +56,10 @@ pub(crate) const DIRECTORY: &[u8] = b"who coordinates";
 pub(crate) struct Fake {
     pub(crate) address: Address,
     pub(crate) machine: MachineId,
-    /// Machines that it lists as the cluster's.
-    pub(crate) listed: Arc<Mutex<Vec<ListedMachine>>>,
-    /// Owners that it lists as the cluster's.
-    pub(crate) owners: Owned,
-    /// Registries that it was told of.
-    pub(crate) registries: Registries,
-    /// Users whom it knows.
-    pub(crate) users: Used,
-    /// Volumes of the cluster's workers.
-    pub(crate) workers: Kept,
-    /// The configs that it took while it was blank.
-    pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// Whether it refuses them all.
-    pub(crate) refuses: Arc<Mutex<bool>>,
-    /// Which cluster key it says that its disk takes at its next start.
-    pub(crate) takes: Arc<Mutex<Option<u32>>>,
-    /// The methods of which it does not know what became of them when they are called next.
-    pub(crate) unknown: Arc<Mutex<Vec<&'static str>>>,
-    /// The directories that it was given; none where it does not wait for its key.
-    pub(crate) waits: Waits,
     cluster: Arc<Authority>,
-    calls: Arc<Mutex<Vec<&'static str>>>,
-    behind: Behind,
+    state: Arc<FakeState>,
     _server: JoinSet<()>,
 }
-
-/// Directories given to a fake that waits for its key; none where it does not wait.
-type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
-
-/// Owners of a fake's cluster.
-type Owned = Arc<Mutex<Vec<ListedOwner>>>;
-type Registries = Arc<Mutex<BTreeMap<RegistryHost, RegistryRecord>>>;
-type Kept = Arc<Mutex<Vec<WorkerVolumes>>>;
-type Used = Arc<Mutex<Vec<UserRecord>>>;
-
-/// Where the machines are to which it carries bytes.
-type Behind = Arc<Mutex<HashMap<MachineId, Address>>>;
 
 struct Api {
     answer: Arc<Answer>,
@@ -99,21 +68,26 @@ struct Api {
     authority: CertificateDer<'static>,
     exporter: [u8; 32],
     activation: Connection,
-    configs: Arc<Mutex<Vec<Vec<u8>>>>,
-    refuses: Arc<Mutex<bool>>,
-    unknown: Arc<Mutex<Vec<&'static str>>>,
-    takes: Arc<Mutex<Option<u32>>>,
-    waits: Waits,
     owner: bool,
-    role: ClusterRole,
-    listed: Arc<Mutex<Vec<ListedMachine>>>,
-    owners: Owned,
-    registries: Registries,
     user: Option<UserPubKey>,
-    users: Used,
-    workers: Kept,
-    calls: Arc<Mutex<Vec<&'static str>>>,
-    behind: Behind,
+    role: ClusterRole,
+    state: Arc<FakeState>,
+}
+
+impl Deref for Fake {
+    type Target = FakeState;
+
+    fn deref(&self) -> &FakeState {
+        &self.state
+    }
+}
+
+impl Deref for Api {
+    type Target = FakeState;
+
+    fn deref(&self) -> &FakeState {
+        &self.state
+    }
 }
 
 /// An owner whom the fake's recovery record is not for, with keys made from `seed`.
@@ -157,28 +131,15 @@ impl Fake {
 
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let (calls, listed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
-        let (answer, seen, lists) = (Arc::new(answer), Arc::clone(&calls), Arc::clone(&listed));
-        let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
-        let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
-        let waits = Waits::default();
-        let (owned, registries, used, kept) = Default::default();
-        let keeps = Kept::clone(&kept);
-        let (possessed, pulled, useful) = (Owned::clone(&owned), Registries::clone(&registries), Used::clone(&used));
-        let (leads, elects, awaits) = (Arc::clone(&behind), Arc::clone(&unknown), Arc::clone(&waits));
-        let takes = Arc::<Mutex<Option<u32>>>::default();
-        let prepares = Arc::clone(&takes);
+        let (answer, state, leaf_spki) = (Arc::new(answer), Arc::<FakeState>::default(), boot.public().pin().0);
+        let shared = Arc::clone(&state);
         let mut server = JoinSet::new();
         server.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (tcp, _) = listener.accept().await.unwrap();
-                let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
-                let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
-                let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
-                let (owners, registries) = (Arc::clone(&possessed), Arc::clone(&pulled));
-                let (users, workers, callers) = (Arc::clone(&useful), Arc::clone(&keeps), callers.clone());
-                let (unknown, takes, waits) = (Arc::clone(&elects), Arc::clone(&prepares), Arc::clone(&awaits));
+                let (acceptor, answer, state) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&shared));
+                let (leaf, authority, callers) = (leaf.clone(), authority.clone(), callers.clone());
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
@@ -193,29 +154,7 @@ impl Fake {
                         _ => None, // an owner, or nobody in particular
                     };
                     let owner = connection.peer_certificates().is_some() && user.is_none();
-                    let api = Api {
-                        answer,
-                        machine,
-                        leaf,
-                        authority,
-                        exporter,
-                        activation,
-                        configs,
-                        refuses,
-                        unknown,
-                        takes,
-                        waits,
-                        owner,
-                        role,
-                        listed,
-                        owners,
-                        registries,
-                        user,
-                        users,
-                        workers,
-                        calls,
-                        behind,
-                    };
+                    let api = Api { answer, machine, leaf, authority, exporter, activation, owner, user, role, state };
                     let service = TowerToHyperService::new(public_server::PublicServer::new(api));
                     let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     // Ends when the caller goes.
@@ -223,24 +162,7 @@ impl Fake {
                 });
             }
         });
-        Self {
-            address,
-            machine,
-            listed,
-            owners: owned,
-            registries,
-            users: used,
-            workers: kept,
-            configs,
-            refuses,
-            takes,
-            unknown,
-            waits,
-            cluster,
-            calls,
-            behind,
-            _server: server,
-        }
+        Self { address, machine, cluster, state, _server: server }
     }
 
     /// Identity that the fake has to show.
