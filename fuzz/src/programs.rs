@@ -124,7 +124,9 @@ pub fn netpolicy_objects(bytes: &[u8]) -> ParseVerdict {
     let mut list = || lists.next().unwrap_or_default();
     let read = KubernetesInventory::read(list(), list(), list());
     if let Ok(cluster) = &read {
-        let compiled = compile(&PolicyInputs::from(cluster));
+        let own = |third| Ipv4Prefix::around(Ipv4Addr::new(10, 244, third, 0), 24).expect("a prefix");
+        let nodes = [("one", 1), ("two", 2)].map(|(node, third)| (node.to_owned(), own(third))).into();
+        let compiled = compile(&PolicyInputs::from(cluster), &nodes);
         for node in ["one", "two", ""] {
             let part = &compiled.part(node).bytes;
             assert_eq!(netpolicy_part(part), ParseVerdict::Accepted, "a machine does not read its part");

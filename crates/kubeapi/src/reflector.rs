@@ -24,8 +24,8 @@ pub struct Collection {
     pub metadata_only: bool,
 }
 
-/// Object of a collection, with the fields that its reader uses.
-pub trait Resource: DeserializeOwned {
+/// Object of a collection, with the fields that its reader uses: a change of others is none.
+pub trait Resource: DeserializeOwned + PartialEq {
     /// Metadata of the object.
     fn meta(&self) -> &ObjectMeta;
 }
@@ -253,13 +253,17 @@ impl<T: Resource> Reflector<T> {
             EventKind::Bookmark | EventKind::Error => ListStep::Same,
             EventKind::Added | EventKind::Modified => {
                 let object: T = serde_json::from_value(object).map_err(unreadable)?;
-                objects.insert(key(object.meta()), object);
-                ListStep::Changed
+                let key = key(object.meta());
+                let is_same = objects.get(&key) == Some(&object);
+                objects.insert(key, object);
+                if is_same { ListStep::Same } else { ListStep::Changed }
             }
             EventKind::Deleted => {
                 let object: T = serde_json::from_value(object).map_err(unreadable)?;
-                objects.remove(&key(object.meta()));
-                ListStep::Changed
+                match objects.remove(&key(object.meta())) {
+                    Some(_) => ListStep::Changed,
+                    None => ListStep::Same,
+                }
             }
         };
         *version = metadata.resource_version;

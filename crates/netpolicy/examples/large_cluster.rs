@@ -2,6 +2,9 @@
 //! `time cargo run --release -p netpolicy --example large_cluster`.
 #![expect(clippy::print_stdout, reason = "an example shows what it did")]
 
+use std::net::Ipv4Addr;
+
+use model::Ipv4Prefix;
 use netpolicy::{KubernetesInventory, PolicyInputs, PolicyPart, compile};
 use serde_json::{Value, json};
 
@@ -12,7 +15,8 @@ const NODES: usize = 50;
 
 fn main() {
     let cluster = cluster();
-    let compiled = compile(&PolicyInputs::from(&cluster));
+    let nodes = (0..NODES).map(|node| (format!("node-{node}"), prefix(node))).collect();
+    let compiled = compile(&PolicyInputs::from(&cluster), &nodes);
     let sizes: Vec<usize> = (0..NODES).map(|node| compiled.part(&format!("node-{node}")).bytes.len()).collect();
     let first = PolicyPart::read(&compiled.part("node-0").bytes);
     println!(
@@ -24,6 +28,11 @@ fn main() {
         compiled.notices.len(),
         first.is_ok(),
     );
+}
+
+fn prefix(node: usize) -> Ipv4Prefix {
+    let third = u8::try_from(node + 1).expect("they are few");
+    Ipv4Prefix::around(Ipv4Addr::new(10, 244, third, 0), 24).expect("a prefix")
 }
 
 fn cluster() -> KubernetesInventory {

@@ -10,6 +10,7 @@ use std::net::Ipv4Addr;
 use keys::derive::sha256;
 
 use crate::chain::{CompiledChains, chains};
+pub use crate::index::NodePrefixes;
 use crate::index::{IndexedPod, PodIndex};
 use crate::notice::{NoticeReason, PolicyNotice};
 use crate::object::{KubernetesInventory, NetworkPolicy, PolicyNamespace, PolicyPod};
@@ -73,22 +74,23 @@ impl EncodedPart {
     }
 }
 
-/// Compiles the policies of a cluster.
+/// Compiles the policies of a cluster whose machines have these prefixes.
 #[must_use]
-pub fn compile(inventory: &PolicyInputs<'_>) -> CompiledPolicies {
-    within(inventory, MOST_BYTES)
+pub fn compile(inventory: &PolicyInputs<'_>, nodes: &NodePrefixes) -> CompiledPolicies {
+    within(inventory, nodes, MOST_BYTES)
 }
 
 /// Compiles parts of at most so many bytes.
-fn within(inventory: &PolicyInputs<'_>, most: usize) -> CompiledPolicies {
+fn within(inventory: &PolicyInputs<'_>, prefixes: &NodePrefixes, most: usize) -> CompiledPolicies {
     let mut policies = inventory.policies.clone();
     if policies.is_empty() {
         let elsewhere = EncodedPart::of(&PolicyPart::default());
         return CompiledPolicies { parts: BTreeMap::new(), elsewhere, notices: Vec::new() };
     }
     policies.sort_by_key(|policy| (&policy.metadata.namespace, &policy.metadata.name));
-    let index = PodIndex::of(&inventory.pods, &inventory.namespaces);
+    let (index, foreign) = PodIndex::of(&inventory.pods, &inventory.namespaces, prefixes);
     let (chains, mut notices) = chains(&index, &policies);
+    notices.extend(foreign);
     let mut nodes: BTreeMap<&str, BTreeMap<u32, Vec<usize>>> = BTreeMap::new();
     for (number, pod) in index.pods().iter().enumerate() {
         let addresses = nodes.entry(pod.node).or_default();

@@ -1,13 +1,19 @@
 //! Pods by what selectors ask for, so that a policy looks at few of them. Knows no policy.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
+
+use kubeapi::ObjectMeta;
+use model::Ipv4Prefix;
 
 use crate::address::Protocol;
-use kubeapi::ObjectMeta;
-
+use crate::notice::{NoticeReason, PolicyNotice};
 use crate::object::{Labels, PolicyNamespace, PolicyPod, Selector};
 
-/// Pod that has addresses of its own.
+/// Prefixes that machines have for their pods, by the names of their nodes.
+pub type NodePrefixes = BTreeMap<String, Ipv4Prefix>;
+
+/// Pod that has addresses of its own, which its machine may have given it.
 #[derive(Debug)]
 pub(crate) struct IndexedPod<'a> {
     pub(crate) namespace: &'a str,
@@ -38,8 +44,16 @@ pub(crate) struct PodIndex<'a> {
 }
 
 impl<'a> PodIndex<'a> {
-    pub(crate) fn of(pods: &[&'a PolicyPod], namespaces: &[&'a PolicyNamespace]) -> Self {
-        let mut pods: Vec<IndexedPod<'a>> = pods.iter().filter_map(|pod| IndexedPod::of(pod)).collect();
+    /// Index of the pods on these nodes, and what of pods does not count.
+    pub(crate) fn of(
+        pods: &[&'a PolicyPod],
+        namespaces: &[&'a PolicyNamespace],
+        nodes: &NodePrefixes,
+    ) -> (Self, Vec<PolicyNotice>) {
+        let mut foreign = Vec::new();
+        let mut pods: Vec<IndexedPod<'a>> =
+            pods.iter().filter_map(|pod| IndexedPod::of(pod, nodes, &mut foreign)).collect();
+        foreign.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
         pods.sort_by(|one, other| (one.namespace, one.name).cmp(&(other.namespace, other.name)));
         let (mut by_namespace, mut by_label) = (BTreeMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         let mut by_port = HashMap::<_, Vec<_>>::new();
@@ -53,7 +67,7 @@ impl<'a> PodIndex<'a> {
             }
         }
         let namespaces = namespaces.iter().map(|it| (it.metadata.name.as_str(), &it.metadata.labels)).collect();
-        Self { pods, by_namespace, by_label, by_port, namespaces }
+        (Self { pods, by_namespace, by_label, by_port, namespaces }, foreign)
     }
 
     pub(crate) fn pods(&self) -> &[IndexedPod<'a>] {
@@ -93,8 +107,17 @@ fn list(numbers: Option<&Vec<usize>>) -> &[usize] {
 }
 
 impl<'a> IndexedPod<'a> {
-    fn of(pod: &'a PolicyPod) -> Option<Self> {
-        let addresses: Vec<u32> = pod.addresses().into_iter().map(|address| address.to_bits()).collect();
+    /// A worker writes the state of its pods itself, so an address counts within the prefix that the cluster gave that worker.
+    fn of(pod: &'a PolicyPod, nodes: &NodePrefixes, foreign: &mut Vec<PolicyNotice>) -> Option<Self> {
+        let own = nodes.get(&pod.spec.node_name)?;
+        let (inside, outside): (Vec<Ipv4Addr>, Vec<Ipv4Addr>) =
+            pod.addresses().into_iter().partition(|address| own.contains(*address));
+        foreign.extend(outside.into_iter().map(|address| PolicyNotice {
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            reason: NoticeReason::ForeignAddress(address),
+        }));
+        let addresses: Vec<u32> = inside.into_iter().map(Ipv4Addr::to_bits).collect();
         let mut ports = BTreeMap::new();
         for (name, protocol, number) in pod.named_ports() {
             ports.entry((name, protocol)).or_insert(number);

@@ -12,6 +12,7 @@
 //! - A policy set's verdict equals that of a reference written from the API's words: `crates/netpolicy/src/reference.rs`
 //! - The table that is written of a part gives the same verdict: `crates/netpolicy/src/reference.rs`
 //! - No part is larger than [`MOST_BYTES`], and what did not fit is closed: `crates/netpolicy/src/compile/tests.rs`
+//! - An address that a pod has outside the prefix of its machine opens and closes nothing: `crates/netpolicy/src/compile/tests.rs`
 //! - The same objects become the same bytes, in whatever order they come: `crates/netpolicy/src/compile/tests.rs`
 
 mod address;
@@ -23,11 +24,13 @@ mod object;
 mod part;
 mod table;
 
-pub use compile::{CompiledPolicies, EncodedPart, PolicyInputs, compile};
+pub use compile::{CompiledPolicies, EncodedPart, NodePrefixes, PolicyInputs, compile};
 pub use notice::{NoticeReason, PolicyNotice};
-pub use object::{InventoryError, KubernetesInventory, NetworkPolicy, PolicyNamespace, PolicyPod};
+pub use object::{
+    InventoryError, KubernetesInventory, NAMESPACES, NETWORK_POLICIES, NetworkPolicy, PODS, PolicyNamespace, PolicyPod,
+};
 pub use part::{MOST_BYTES, PolicyPart, PolicyPartError};
-pub use table::{unheard, written};
+pub use table::{NO_TABLE, unheard, written};
 
 #[cfg(test)]
 mod reference;

@@ -39,6 +39,11 @@ pub enum NoticeReason {
     /// Type of policy that is not known here.
     #[error("policy type `{0}` is not known: the policy isolates its pods in both directions")]
     PolicyType(String),
+    /// Address outside the prefix of the pod's machine.
+    #[error(
+        "its address {0} is none of its machine's pods: it counts as nobody's, and the pod gets no new connections"
+    )]
+    ForeignAddress(Ipv4Addr),
     /// Pods of one machine that have one address.
     #[error("another pod of its machine has the address {0}, too: neither gets new connections")]
     SharedAddress(Ipv4Addr),
@@ -52,18 +57,23 @@ pub enum NoticeReason {
     },
 }
 
+impl NoticeReason {
+    /// Whether it is about a pod, and not about a policy.
+    #[must_use]
+    pub const fn is_of_pod(&self) -> bool {
+        match self {
+            Self::ForeignAddress(_) | Self::SharedAddress(_) | Self::Size { .. } => true,
+            Self::Ipv6(_) | Self::Prefix(_) | Self::Peer | Self::Port(_) | Self::Operator | Self::PolicyType(_) => {
+                false
+            }
+        }
+    }
+}
+
 impl fmt::Display for PolicyNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, name, reason } = self;
-        let kind = match reason {
-            NoticeReason::SharedAddress(_) | NoticeReason::Size { .. } => "pod",
-            NoticeReason::Ipv6(_)
-            | NoticeReason::Prefix(_)
-            | NoticeReason::Peer
-            | NoticeReason::Port(_)
-            | NoticeReason::Operator
-            | NoticeReason::PolicyType(_) => "network policy",
-        };
+        let kind = if reason.is_of_pod() { "pod" } else { "network policy" };
         write!(f, "{kind} {namespace}/{name}: {reason}")
     }
 }

@@ -4,11 +4,19 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use kubeapi::{ObjectMeta, Resource};
-use serde::Deserialize;
+use kubeapi::{Collection, ObjectMeta, Resource};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use crate::address::Protocol;
+
+/// All pods.
+pub const PODS: Collection = Collection { path: "/api/v1/pods", metadata_only: false };
+/// All namespaces, of which only labels count.
+pub const NAMESPACES: Collection = Collection { path: "/api/v1/namespaces", metadata_only: true };
+/// All policies of the network.
+pub const NETWORK_POLICIES: Collection =
+    Collection { path: "/apis/networking.k8s.io/v1/networkpolicies", metadata_only: false };
 
 /// Labels of an object.
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -16,6 +24,7 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Pod, as far as policies look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PolicyPod {
+    #[serde(deserialize_with = "selected")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PodSpec,
@@ -81,6 +90,7 @@ impl Resource for PolicyPod {
 /// Namespace, as far as policies look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PolicyNamespace {
+    #[serde(deserialize_with = "selected")]
     pub(crate) metadata: ObjectMeta,
 }
 
@@ -93,6 +103,7 @@ impl Resource for PolicyNamespace {
 /// Policy of the network, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NetworkPolicy {
+    #[serde(deserialize_with = "selected")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PolicySpec,
@@ -241,6 +252,12 @@ fn listed<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<Vec<T
     Ok(list.items)
 }
 
+/// Metadata by which objects are selected and named. All else is let go: PID 1 holds every pod of the cluster, and a change of it is none.
+fn selected<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    let ObjectMeta { name, namespace, uid, labels, .. } = ObjectMeta::deserialize(from)?;
+    Ok(ObjectMeta { name, namespace, uid, labels, ..ObjectMeta::default() })
+}
+
 fn tcp() -> String {
     "TCP".to_owned()
 }
@@ -317,6 +334,15 @@ mod tests {
         for (from, to) in [("Running", "Failed"), ("Running", "Succeeded"), ("false", "true"), ("\"one\"", "\"\"")] {
             assert_eq!(pod(&text.replace(from, to)).addresses(), [] as [Ipv4Addr; 0], "{to}");
         }
+    }
+
+    #[test]
+    fn what_no_policy_looks_at_is_let_go() {
+        let text =
+            r#"{"metadata":{"name":"a","namespace":"n","uid":"u","labels":{"k":"v"}},"spec":{"nodeName":"one"}}"#;
+        let more = text.replace(r#""uid""#, r#""resourceVersion":"7","annotations":{"a":"b"},"uid""#);
+        assert_eq!((pod(&more), pod(&more).metadata.annotations.len()), (pod(text), 0));
+        assert_ne!(pod(&text.replace(r#""v""#, r#""w""#)), pod(text), "labels count");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{AddressSet, PortSet};
 
-/// Most bytes of a part: a message of the stream that tells it, and what a machine keeps of it.
-pub const MOST_BYTES: usize = 4 << 20;
+/// Most bytes of a part: a word of the stream that tells it has room for it, and the machine keeps it.
+pub const MOST_BYTES: usize = (4 << 20) - 1024;
 
 /// Connections that the pods of one machine may have. In a cluster without policies these are all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -354,7 +354,8 @@ proptest! {
     /// Proves: W2
     #[test]
     fn parts_and_tables_judge_as_the_reference_does(cluster in cluster()) {
-        let compiled = compile(&PolicyInputs::from(&cluster));
+        let nodes = (0..NODES.len()).map(|node| (NODES[node].to_owned(), own(node))).collect();
+        let compiled = compile(&PolicyInputs::from(&cluster), &nodes);
         let parts = NODES.map(|node| PolicyPart::read(&compiled.part(node).bytes).expect("a machine reads it"));
         let texts = [0, 1].map(|node| written(&parts[node], own(node)));
         for text in &texts {

@@ -19,6 +19,8 @@ use crate::address::{PortSet, Protocol};
 use crate::part::{Allowed, JudgedPods, Peers, PodChains, PolicyPart, Ports};
 
 const NAME: &str = "inet cairn-policy";
+/// Text by which no packet is judged.
+pub const NO_TABLE: &str = "destroy table inet cairn-policy\n";
 /// Elements of one command: a line that a person can still read.
 const ELEMENTS_AT_ONCE: usize = 100;
 
@@ -34,7 +36,7 @@ enum Side {
 pub fn written(part: &PolicyPart, pods: Ipv4Prefix) -> String {
     match &part.judged {
         Some(judged) => judges(judged, pods),
-        None => format!("destroy table {NAME}\n"),
+        None => NO_TABLE.to_owned(),
     }
 }
 
@@ -45,7 +47,7 @@ pub fn unheard(pods: Ipv4Prefix) -> String {
 }
 
 fn judges(judged: &JudgedPods, own: Ipv4Prefix) -> String {
-    let mut table = Table(format!("destroy table {NAME}\nadd table {NAME}\n"));
+    let mut table = Table(format!("{NO_TABLE}add table {NAME}\n"));
     let all: Vec<Ipv4Addr> = judged.pods.keys().copied().collect();
     table.line("set", "itself { type ipv4_addr . ipv4_addr ; }");
     table.elements("itself", all.iter().map(|pod| format!("{pod} . {pod}")));

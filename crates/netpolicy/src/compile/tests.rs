@@ -28,12 +28,16 @@ fn three() -> [Value; 3] {
     [pod("a", "one", "10.244.1.2"), pod("b", "one", "10.244.1.3"), pod("c", "two", "10.244.2.2")]
 }
 
+fn nodes() -> NodePrefixes {
+    [("one", 1), ("two", 2), ("three", 3)].map(|(node, n)| (node.to_owned(), model::pod_prefix(n))).into()
+}
+
 fn judged(compiled: &CompiledPolicies, node: &str) -> JudgedPods {
     PolicyPart::read(&compiled.part(node).bytes).expect("a part").judged.expect("there are policies")
 }
 
 fn compiled(pods: &[Value], policies: &[Value]) -> CompiledPolicies {
-    compile(&PolicyInputs::from(&cluster(pods, policies)))
+    compile(&PolicyInputs::from(&cluster(pods, policies)), &nodes())
 }
 
 fn notices(compiled: &CompiledPolicies) -> Vec<String> {
@@ -143,6 +147,33 @@ fn two_pods_of_one_address_are_closed_and_named() {
     assert_eq!(named, [("a", reason.clone()), ("b", reason)]);
 }
 
+/// A worker that writes another's address into the state of its pod opens no other's way, and closes none.
+///
+/// Proves: W2
+#[test]
+fn an_address_of_another_machine_is_nobodys() {
+    let from = json!([{ "podSelector": { "matchLabels": { "name": "a" } } }]);
+    let policies = [policy("p", &json!({ "podSelector": {}, "ingress": [{ "from": from }] }))];
+    let honest = compiled(&three(), &policies);
+    assert_eq!(judged(&honest, "two").sets.len(), 1, "pod a may call");
+    let mut pods = three();
+    pods[0]["status"]["podIP"] = json!("10.244.2.2");
+    let lies = compiled(&pods, &policies);
+    assert_eq!(judged(&lies, "one").pods.into_keys().collect::<Vec<_>>(), [Ipv4Addr::new(10, 244, 1, 3)]);
+    assert_eq!(
+        judged(&lies, "two").pods.into_keys().collect::<Vec<_>>(),
+        [Ipv4Addr::new(10, 244, 2, 2)],
+        "it stays c's"
+    );
+    assert!(judged(&lies, "two").sets.is_empty(), "nobody is pod a");
+    let reason = NoticeReason::ForeignAddress(Ipv4Addr::new(10, 244, 2, 2));
+    assert_eq!(lies.notices, [PolicyNotice { namespace: "n".to_owned(), name: "a".to_owned(), reason }]);
+    pods[0]["status"]["podIPs"] = json!([{ "ip": "10.244.1.2" }]);
+    assert_eq!(judged(&compiled(&pods, &policies), "two").sets, judged(&honest, "two").sets, "beside its own");
+    let gone = compile(&PolicyInputs::from(&cluster(&three(), &policies)), &NodePrefixes::new());
+    assert_eq!(judged(&gone, "one"), JudgedPods::default(), "pods of nodes that the cluster does not have are nobody");
+}
+
 /// Proves: W2
 #[test]
 fn what_does_not_fit_is_closed_and_named() {
@@ -150,9 +181,9 @@ fn what_does_not_fit_is_closed_and_named() {
     let large = json!([{ "ipBlock": { "cidr": "10.0.0.0/8", "except": except } }]);
     let one = json!({ "podSelector": { "matchLabels": { "name": "b" } }, "ingress": [{ "from": large }] });
     let cluster = cluster(&three(), &[policy("p", &one), policy("q", &json!({ "podSelector": {} }))]);
-    let all = compile(&PolicyInputs::from(&cluster));
+    let all = compile(&PolicyInputs::from(&cluster), &nodes());
     assert_eq!((judged(&all, "one").pods.len(), all.notices.len()), (2, 0), "all of it fits into 4 MiB");
-    let small = within(&PolicyInputs::from(&cluster), 1_000);
+    let small = within(&PolicyInputs::from(&cluster), &nodes(), 1_000);
     let left: Vec<_> = judged(&small, "one").pods.into_keys().collect();
     assert_eq!(left, [Ipv4Addr::new(10, 244, 1, 2)]);
     assert_eq!(judged(&small, "two").pods.len(), 1);
@@ -175,7 +206,7 @@ fn no_part_is_larger_than_it_may_be() {
     let cluster = cluster(&pods, &(2..52).map(rule).collect::<Vec<_>>());
     let mut before = 0;
     for most in [100, 1_000, 3_000, 5_000, 20_000] {
-        let all = within(&PolicyInputs::from(&cluster), most);
+        let all = within(&PolicyInputs::from(&cluster), &nodes(), most);
         let known = judged(&all, "one").pods.len();
         assert!(all.part("one").bytes.len() <= most, "{most}");
         assert!(known >= before && known + all.notices.len() == 50, "{known} of 50 in {most}");
