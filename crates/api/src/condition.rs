@@ -16,6 +16,8 @@ pub enum ConditionName {
     ContainerdReady,
     /// The Kubernetes API answers `/readyz`.
     KubernetesApiReady,
+    /// Pods have the connections that the policies of their network allow, as a coordinator told them last.
+    PoliciesHold,
     /// This boot's kubelet reports the node as Ready.
     NodeReady,
     /// Certificates of services last for a while still; a start of the machine makes new ones.
@@ -24,12 +26,13 @@ pub enum ConditionName {
 
 impl ConditionName {
     /// All of them, in the order they usually become true.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Running,
         Self::CertificatesFresh,
         Self::EtcdReady,
         Self::ContainerdReady,
         Self::KubernetesApiReady,
+        Self::PoliciesHold,
         Self::NodeReady,
     ];
 
@@ -42,6 +45,7 @@ impl ConditionName {
             Self::ContainerdReady => "ContainerdReady",
             Self::KubernetesApiReady => "KubernetesApiReady",
             Self::CertificatesFresh => "CertificatesFresh",
+            Self::PoliciesHold => "PoliciesHold",
             Self::NodeReady => "NodeReady",
         }
     }

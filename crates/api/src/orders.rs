@@ -3,6 +3,7 @@
 use cluster::Knowledge;
 use cluster::orders::{KnownPart, KnownParts, Order, PartName};
 use cluster::part::{MOST_PART_BYTES, PartHash, decode_registries};
+use netpolicy::PolicyPart;
 
 use crate::field_error::{fixed, present};
 use crate::{FieldError, Problem, wire};
@@ -28,6 +29,7 @@ impl TryFrom<wire::PeersRequest> for Knowledge {
             let name = match part.name() {
                 wire::PartName::Unspecified => continue,
                 wire::PartName::Registries => PartName::Registries,
+                wire::PartName::Policies => PartName::Policies,
             };
             let hash = part.hash.as_deref().map(|hash| fixed("hash", hash).map(PartHash)).transpose()?;
             let known = KnownPart { version: part.version.map(Into::into), hash };
@@ -43,6 +45,7 @@ impl From<PartName> for wire::PartName {
     fn from(name: PartName) -> Self {
         match name {
             PartName::Registries => Self::Registries,
+            PartName::Policies => Self::Policies,
         }
     }
 }
@@ -60,15 +63,19 @@ impl TryFrom<wire::OrderedPart> for Order {
         let name = match order.name() {
             wire::PartName::Unspecified => return Err(FieldError::new("name", Problem::Unknown)),
             wire::PartName::Registries => PartName::Registries,
+            wire::PartName::Policies => PartName::Policies,
         };
         if order.contents.as_ref().is_some_and(|contents| contents.len() > MOST_PART_BYTES) {
             return Err(FieldError::new("contents", Problem::Range));
         }
         if let Some(contents) = &order.contents {
-            let read = match name {
-                PartName::Registries => decode_registries(contents),
+            let is_read = match name {
+                PartName::Registries => decode_registries(contents).is_ok(),
+                PartName::Policies => PolicyPart::read(contents).is_ok(),
             };
-            read.map_err(|_| FieldError::new("contents", Problem::Unusable))?;
+            if !is_read {
+                return Err(FieldError::new("contents", Problem::Unusable));
+            }
         }
         Ok(Self { name, version: present("version", order.version)?.into(), contents: order.contents })
     }
@@ -78,6 +85,7 @@ impl TryFrom<wire::OrderedPart> for Order {
 mod tests {
     use cluster::orders::OrderBook;
     use cluster::state::{State, StateVersion};
+    use netpolicy::{NodePrefixes, PolicyInputs, compile};
 
     use super::*;
 
@@ -130,6 +138,11 @@ mod tests {
             let order = Order { name: PartName::Registries, version: VERSION, contents };
             assert_eq!(wire::OrderedPart::from(order.clone()).try_into(), Ok(order));
         }
+        let open = compile(&PolicyInputs::default(), &NodePrefixes::new()).part("m1").bytes.clone();
+        for contents in [None, Some(open)] {
+            let order = Order { name: PartName::Policies, version: VERSION, contents };
+            assert_eq!(wire::OrderedPart::from(order.clone()).try_into(), Ok(order));
+        }
         let good = wire::OrderedPart::from(Order { name: PartName::Registries, version: VERSION, contents: None });
         let refused = |order: wire::OrderedPart| Order::try_from(order).expect_err("malformed").to_string();
         assert_eq!(
@@ -139,6 +152,8 @@ mod tests {
         assert_eq!(refused(wire::OrderedPart { version: None, ..good.clone() }), "field `version` is missing");
         let of = |contents| wire::OrderedPart { contents: Some(contents), ..good.clone() };
         assert_eq!(refused(of(vec![1])), "field `contents` cannot be used");
+        let policies = wire::OrderedPart { name: wire::PartName::Policies.into(), ..of(b"{}".to_vec()) };
+        assert_eq!(refused(policies), "field `contents` cannot be used");
         assert_eq!(refused(of(vec![1; MOST_PART_BYTES + 1])), "field `contents` is out of range");
     }
 }

@@ -1,15 +1,20 @@
 //! Orders: what coordinators tell a machine to go by beside desired state and peers, in parts that are told one by one, each where the
-//! machine has another one. Today there is one: the registries, told to workers.
+//! machine has another one. There are two, both told to workers: the registries, and what the policies of Kubernetes' network say of
+//! the worker's pods.
 //!
 //! ```text
-//!   State ─ order(machine, KnownParts) ─► Order: one part, whole, or that there is none ─► OrderBook ─► KnownParts
+//!   State ─ order(machine, KnownParts) ───────────┬─► Order: one part, whole, or that there is none ─► OrderBook ─► KnownParts
+//!   CompiledPolicies ─ policy_order(…) ───────────┘
 //! ```
 //! A machine names the parts that it understands, so a newer coordinator tells it no others. It keeps them until it restarts. An order
-//! is as of the last change of the records, and an older one changes nothing: coordinators lag behind one another.
+//! is as of the last change of the records, and an older one changes nothing: coordinators lag behind one another. Policies are no
+//! records: each coordinator compiles them by itself, to the same bytes as every other, and as of the same records the one that is
+//! listened to is right.
 
 use std::collections::BTreeMap;
 
 use model::MachineId;
+use netpolicy::{CompiledPolicies, EncodedPart};
 
 use crate::part::{OrderPart, PartHash, decode_registries};
 use crate::record::{BadRecord, RegistryRecord};
@@ -20,11 +25,13 @@ use crate::state::{State, StateVersion};
 pub enum PartName {
     /// Registries of container images, for workers.
     Registries,
+    /// Connections that a worker's pods may have ([`netpolicy::PolicyPart`]).
+    Policies,
 }
 
 impl PartName {
     /// All that this version understands.
-    pub const ALL: [Self; 1] = [Self::Registries];
+    pub const ALL: [Self; 2] = [Self::Registries, Self::Policies];
 }
 
 /// Part that a machine understands, and what it has of it.
@@ -60,6 +67,13 @@ struct Heard {
     part: Option<OrderPart>,
 }
 
+impl KnownPart {
+    /// Whether the machine is to hear of a part of this hash, as of then. It is not where it has heard of later records.
+    fn is_to_hear(&self, hash: Option<PartHash>, version: StateVersion) -> bool {
+        self.hash != hash && self.version <= Some(version)
+    }
+}
+
 impl Order {
     /// Knowledge of whoever takes the order.
     #[must_use]
@@ -70,21 +84,39 @@ impl Order {
 }
 
 impl State {
-    /// Next order for a machine that has these parts, which is noted there; none where nothing is new to it, or it is ahead.
+    /// Next order of the records for a machine that has these parts, which is noted there; none where nothing is new to it, or it is
+    /// ahead.
     pub fn order(&self, machine: &MachineId, known: &mut KnownParts) -> Option<Order> {
         let version = self.order_version()?;
         let order = known.iter().find_map(|(name, known)| {
             let part = match name {
                 PartName::Registries => self.registries_part().filter(|_| self.worker(machine).is_some()),
+                PartName::Policies => return None, // the records say nothing of them
             };
-            let differs = known.hash != part.map(OrderPart::hash);
-            (differs && known.version < Some(version)).then(|| Order {
+            known.is_to_hear(part.map(OrderPart::hash), version).then(|| Order {
                 name: *name,
                 version,
                 contents: part.map(|part| part.contents().to_vec()),
             })
         })?;
         known.insert(order.name, order.known());
+        Some(order)
+    }
+
+    /// Order of the policies, as this coordinator has compiled them, for a machine that has these parts. One that has not compiled them
+    /// says nothing: that is not the same as that there are none.
+    pub fn policy_order(
+        &self,
+        machine: &MachineId,
+        policies: &CompiledPolicies,
+        known: &mut KnownParts,
+    ) -> Option<Order> {
+        let (name, version) = (PartName::Policies, self.order_version()?);
+        let part = self.worker(machine).map(|worker| policies.part(worker.name.as_str()));
+        let is_to_hear = known.get(&name)?.is_to_hear(part.map(|part| PartHash(part.hash)), version);
+        let contents = |part: &EncodedPart| part.bytes.clone();
+        let order = is_to_hear.then(|| Order { name, version, contents: part.map(contents) })?;
+        known.insert(name, order.known());
         Some(order)
     }
 
@@ -106,10 +138,10 @@ impl OrderBook {
         PartName::ALL.map(|name| (name, known(name))).into()
     }
 
-    /// Takes an order, and says whether the part is another one than before. One that is no newer than what was heard changes nothing.
+    /// Takes an order, and says whether the part is another one than before. One of older records than what was heard changes nothing.
     pub fn take(&mut self, Order { name, version, contents }: Order) -> bool {
         let before = self.0.get(&name);
-        if before.is_some_and(|before| before.version >= version) {
+        if before.is_some_and(|before| before.version > version) {
             return false;
         }
         let part = contents.map(OrderPart::of);
@@ -126,10 +158,17 @@ impl OrderBook {
         let part = self.0.get(&PartName::Registries).and_then(|heard| heard.part.as_ref());
         part.map_or(Ok(Vec::new()), |part| decode_registries(part.contents()))
     }
+
+    /// Bytes of what the policies say of the machine's pods; none where nothing was heard, which is not the same as no policies.
+    #[must_use]
+    pub fn policies(&self) -> Option<&[u8]> {
+        self.0.get(&PartName::Policies)?.part.as_ref().map(OrderPart::contents)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use netpolicy::{KubernetesInventory, PolicyInputs, compile};
     use proptest::prelude::*;
     use proptest::sample::Index;
 
@@ -281,6 +320,54 @@ mod tests {
             prop_assert_eq!(book.registries(), Ok(wanted(&states[states.len() - 1])));
             prop_assert_eq!(states[states.len() - 1].order(&id(), &mut book.known()), None, "nothing is new then");
         }
+    }
+
+    /// Policies that close every pod, or none, by the number of a change.
+    fn policies(closes: bool) -> CompiledPolicies {
+        let name = fixture::machine(1).name.as_str().to_owned();
+        let list = |items: &str| format!("{{\"items\":[{items}]}}").into_bytes();
+        let policy = if closes { r#"{"metadata":{"name":"p","namespace":"n"},"spec":{}}"# } else { "" };
+        let all = KubernetesInventory::read(&list(""), &list(""), &list(policy)).expect("lists");
+        compile(&PolicyInputs::from(&all), &[(name, model::pod_prefix(1))].into())
+    }
+
+    /// Within one version of the records, since policies are none; never by a coordinator that lags.
+    ///
+    /// Proves: W2
+    #[test]
+    fn a_worker_hears_of_each_other_policy() {
+        let states = history(&[Written::Set(1, 1), Written::Worker(false), Written::Worker(true)]);
+        let (open, closed, mut book) = (policies(false), policies(true), OrderBook::default());
+        let tell = |state: &State, policies: &CompiledPolicies, book: &mut OrderBook| {
+            let mut known = book.known();
+            let order = state.policy_order(&id(), policies, &mut known)?;
+            let is_another = book.take(order);
+            assert_eq!(known, book.known(), "a coordinator knows what the machine has");
+            Some(is_another)
+        };
+        assert_eq!(book.policies(), None, "nothing was heard");
+        for policies in [&open, &closed, &open] {
+            assert_eq!(tell(&states[1], policies, &mut book), Some(true));
+            assert_eq!(book.policies(), Some(&policies.part("").bytes[..]));
+            assert_eq!(tell(&states[1], policies, &mut book), None, "once");
+        }
+        assert_eq!(tell(&states[0], &closed, &mut book), None, "by older records");
+        let late =
+            Order { name: PartName::Policies, version: states[0].order_version().expect("told"), contents: None };
+        assert!(!book.take(late) && book.policies().is_some());
+        assert_eq!(
+            (tell(&states[2], &open, &mut book), book.policies()),
+            (Some(true), None),
+            "it is no worker any more"
+        );
+        assert_eq!(tell(&states[2], &closed, &mut book), None);
+        assert_eq!(tell(&states[3], &closed, &mut book), Some(true));
+        assert_eq!(states[3].policy_order(&id(), &open, &mut KnownParts::new()), None, "an older machine");
+        assert_eq!(states[3].order(&id(), &mut known_but_registries(&book)), None, "the records say nothing of it");
+    }
+
+    fn known_but_registries(book: &OrderBook) -> KnownParts {
+        book.known().into_iter().filter(|(name, _)| *name == PartName::Policies).collect()
     }
 
     /// Proves: W5
