@@ -3,6 +3,7 @@
 //! It writes what they read (below /run: memory, gone with the boot) and adds the tasks that belong to them: the local
 //! balancer, image import, bootstrap objects, the observer, the end of pods. Certificates are `clients`' matter.
 
+mod apiserver;
 pub(crate) mod balancer;
 mod certificates;
 mod clients;
@@ -11,6 +12,8 @@ mod drain;
 mod listed;
 mod node;
 mod pods;
+mod policies;
+mod policy_compiler;
 mod registries;
 mod resolvers;
 mod upkeep;
@@ -40,9 +43,11 @@ pub(crate) use self::conditions::report;
 pub(crate) use self::drain::{DrainFailure, DrainTerms, drain, set_cordon};
 pub(crate) use self::listed::{ListedError, all};
 pub(crate) use self::node::{Error as NodeError, session};
+use self::policy_compiler::PolicyCompiler;
 use self::upkeep::Upkeep;
 pub(crate) use self::volume_calls::VolumeCalls;
 use crate::enrolment::{self, Authorities, LoadError};
+use crate::network::policies::PolicyTable;
 use crate::network::uplink::Resolvers;
 use crate::records::{Records, RevocationError};
 use crate::runtime::child::Command;
@@ -102,6 +107,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) resolvers: &'a watch::Receiver<Resolvers>,
     /// Volumes on the machine's disk.
     pub(crate) volumes: &'a Volumes,
+    /// Table by which policies judge the machine's pods.
+    pub(crate) policies: &'a PolicyTable,
     /// Orders that the machine goes by.
     pub(crate) orders: &'a watch::Receiver<OrderBook>,
 }
@@ -207,6 +214,12 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let upkeep = Upkeep { kubernetes, plan, records, calls };
             Run::task(move || upkeep.clone().keep())
         }
+        Task::PolicyCompiler => {
+            let (authorities, records) = coordinator();
+            let (kubernetes, records) = (authorities.kubernetes.clone(), records.clone());
+            let compiler = PolicyCompiler { kubernetes, records, apiservers: ground.apiservers.clone() };
+            Run::task(move || compiler.clone().keep())
+        }
         Task::Observer => {
             let api = clients.kubernetes(&plan);
             let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
@@ -227,6 +240,11 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
         Task::Registries => {
             let orders = ground.orders.clone();
             Run::task(move || registries::follow(orders.clone()))
+        }
+        Task::Policies => {
+            let (table, orders) = (ground.policies.clone(), ground.orders.clone());
+            let pods = plan.assignment.pods().expect("the unit is wanted of a worker alone");
+            Run::steady(move || policies::follow(board.clone(), (table.clone(), pods), orders.clone()))
         }
         Task::Pods => Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
     }

@@ -44,6 +44,7 @@ use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::recovery::RecoveryPubKey;
 use model::MachineId;
+use netpolicy::CompiledPolicies;
 use pki::{Authority, CertificateProfile, CertifiedKey, ClientIdentity, IssueError, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
@@ -89,6 +90,9 @@ pub(crate) enum Error {
     Tls(#[from] pki::TlsError),
 }
 
+/// Policies of Kubernetes' network for whoever is told of them.
+type Policies = Arc<watch::Sender<Option<Arc<CompiledPolicies>>>>;
+
 /// The records; clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
@@ -98,6 +102,8 @@ pub(crate) struct Records {
     /// Identity that this machine's etcd and others' are shown.
     identity: ClientIdentity,
     seen: Arc<watch::Sender<Seen>>,
+    /// Policies of Kubernetes' network, as this coordinator has compiled them; none where it does not know all that they are about.
+    policies: Policies,
     /// Held by one request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<Turn>>,
     look: Arc<Mutex<MembersLook>>,
@@ -112,13 +118,20 @@ pub(crate) struct Records {
 #[derive(Debug)]
 pub(crate) struct Own {
     seen: watch::Receiver<Seen>,
+    policies: watch::Receiver<Option<Arc<CompiledPolicies>>>,
     machine: MachineId,
 }
 
 impl Own {
     /// Next state of the records; `told` hears of the peers that they name, `orders` of what they order.
     pub(crate) async fn next(&mut self, told: &Told, orders: &Orders) -> member::OwnRecords {
-        let _we_hold_the_sender = self.seen.changed().await;
+        loop {
+            tokio::select! {
+                _we_hold_the_sender = self.seen.changed() => break,
+                Ok(()) = self.policies.changed() => self.take_orders(orders),
+            }
+        }
+        self.take_orders(orders);
         let seen = self.seen.borrow_and_update();
         let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) else { return member::OwnRecords::Lost };
         let state = view.state();
@@ -126,9 +139,17 @@ impl Own {
             return member::OwnRecords::Kept { desired: None, peers: None }; // peers that are kept say that there were records
         }
         told.take(state.news(told.version()));
-        orders.take_own(view, &self.machine);
         let desired = state.desired(&self.machine).ok().map(Box::new);
         member::OwnRecords::Kept { desired, peers: told.version() }
+    }
+
+    /// Takes what records that are kept order.
+    fn take_orders(&mut self, orders: &Orders) {
+        let policies = self.policies.borrow_and_update().clone();
+        let seen = self.seen.borrow();
+        if let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) {
+            orders.take_own(view, &self.machine, policies.as_deref());
+        }
     }
 }
 
@@ -262,6 +283,7 @@ impl Records {
             client,
             identity,
             seen: Arc::new(watch::Sender::new(Seen::unread())),
+            policies: Policies::default(),
             turn: Arc::default(),
             look: Arc::default(),
             first: Arc::new(first),
@@ -287,7 +309,12 @@ impl Records {
     pub(crate) fn own(&self) -> Own {
         let mut seen = self.seen.subscribe();
         seen.mark_changed();
-        Own { seen, machine: self.first.machine() }
+        Own { seen, policies: self.policies.subscribe(), machine: self.first.machine() }
+    }
+
+    /// From now on machines are told these policies; none where this coordinator has to say nothing about them.
+    pub(crate) fn tell_policies(&self, policies: Option<CompiledPolicies>) {
+        self.policies.send_replace(policies.map(Arc::new));
     }
 
     /// Changes of the records from now on.
@@ -297,7 +324,7 @@ impl Records {
 
     /// News of the others for a machine that knows so much, and its orders.
     pub(crate) fn news(&self, machine: MachineId, known: Knowledge) -> NewsFor {
-        NewsFor::begin(self.seen.subscribe(), machine, known)
+        NewsFor::begin((self.seen.subscribe(), self.policies.subscribe()), machine, known)
     }
 
     /// Whether `machine` is given what makes a coordinator.

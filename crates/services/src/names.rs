@@ -18,6 +18,10 @@ pub const PROXY: &str = "kube.proxy";
 pub const RESOLVERS: &str = "kube.resolvers";
 /// Task that says where containerd pulls images from.
 pub const REGISTRIES: &str = "registries";
+/// Task that has a worker's pods go by the policies of Kubernetes' network.
+pub const POLICIES: &str = "policies";
+/// Task that compiles these policies, on a coordinator.
+pub const COMPILES_POLICIES: &str = "kube.policies";
 /// Task that makes etcd's users.
 pub const MAKES_USERS: &str = "etcd.users";
 /// Task that carries connections to an apiserver that answers.

@@ -22,6 +22,8 @@ pub enum Task {
     Bootstrap,
     /// Keeps node objects as the records have them.
     Upkeep,
+    /// Compiles the policies of Kubernetes' network for all workers.
+    PolicyCompiler,
     /// Looks whether the node is Ready.
     Observer,
     /// Tells the pods' resolver where names outside the cluster are asked for.
@@ -30,6 +32,8 @@ pub enum Task {
     Volumes,
     /// Says where containerd pulls images from.
     Registries,
+    /// Has the machine's pods go by the policies that it was told.
+    Policies,
     /// Ends the pods when the machine ends.
     Pods,
 }
@@ -38,16 +42,18 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Users,
         Self::Balancer,
         Self::Images,
         Self::Bootstrap,
         Self::Upkeep,
+        Self::PolicyCompiler,
         Self::Observer,
         Self::Resolvers,
         Self::Volumes,
         Self::Registries,
+        Self::Policies,
         Self::Pods,
     ];
 
@@ -59,10 +65,12 @@ impl Task {
             Self::Images => names::IMAGES,
             Self::Bootstrap => names::BOOTSTRAP,
             Self::Upkeep => names::UPKEEP,
+            Self::PolicyCompiler => names::COMPILES_POLICIES,
             Self::Observer => names::OBSERVER,
             Self::Resolvers => names::RESOLVERS,
             Self::Volumes => names::VOLUMES,
             Self::Registries => names::REGISTRIES,
+            Self::Policies => names::POLICIES,
             Self::Pods => names::PODS,
         }
     }
@@ -76,9 +84,11 @@ impl Task {
             Self::Bootstrap => vec![Need::ready(names::APISERVER)],
             // Before, it may do nothing.
             Self::Upkeep => vec![Need::finished(names::BOOTSTRAP)],
+            Self::PolicyCompiler if plan.wants(ServiceRole::ControlPlane) => vec![Need::finished(names::BOOTSTRAP)],
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
             // It asks another machine's, which no tree of this one knows.
-            Self::Observer | Self::Balancer | Self::Resolvers | Self::Registries => Vec::new(),
+            Self::PolicyCompiler | Self::Observer | Self::Balancer => Vec::new(),
+            Self::Resolvers | Self::Registries | Self::Policies => Vec::new(),
             // Kubelet looks for it.
             Self::Volumes => Vec::new(),
         }
@@ -91,7 +101,9 @@ impl Task {
             Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
             // Where it, or the resolver, listens for pods.
             Self::Balancer | Self::Resolvers => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
-            Self::Upkeep | Self::Observer | Self::Volumes | Self::Registries => spec,
+            // Whose packets it judges.
+            Self::Policies => Spec { content: Fingerprint::of(&plan.assignment.pods()), ..spec },
+            Self::Upkeep | Self::PolicyCompiler | Self::Observer | Self::Volumes | Self::Registries => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
     }
@@ -99,12 +111,12 @@ impl Task {
     /// The roles any of which wants it.
     const fn wanted_by(self) -> &'static [ServiceRole] {
         match self {
-            Self::Users => &[ServiceRole::Coordinator],
+            // Every coordinator tells workers of policies, with an apiserver of its own or without.
+            Self::Users | Self::PolicyCompiler => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
             Self::Bootstrap | Self::Upkeep => &[ServiceRole::ControlPlane],
-            Self::Images | Self::Observer | Self::Resolvers | Self::Registries | Self::Volumes | Self::Pods => {
-                &[ServiceRole::Worker]
-            }
+            Self::Images | Self::Observer | Self::Resolvers | Self::Volumes | Self::Pods => &[ServiceRole::Worker],
+            Self::Registries | Self::Policies => &[ServiceRole::Worker],
         }
     }
 

@@ -253,7 +253,7 @@ fn what_changes_replaces_the_units_that_it_is_about() {
     };
     assert_eq!(
         differ(&other(3), &other(4)),
-        "containerd kube.balancer kube.dns kube.kubelet kube.resolvers",
+        "containerd kube.balancer kube.dns kube.kubelet kube.resolvers policies",
         "its network is its pods', it is another node, and serves its pods elsewhere"
     );
 }
@@ -324,13 +324,16 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers kube.proxy kube.dns \
-               kube.balancer images kube.bootstrap kube.upkeep kube.observer kube.resolvers kube.volumes registries pods";
+               kube.balancer images kube.bootstrap kube.upkeep kube.policies kube.observer kube.resolvers kube.volumes \
+               registries policies pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep";
+    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep kube.policies";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
-    let worker = "containerd kube.kubelet kube.proxy kube.dns kube.balancer images kube.observer kube.resolvers kube.volumes registries pods";
+    let worker = "containerd kube.kubelet kube.proxy kube.dns kube.balancer images kube.observer kube.resolvers kube.volumes \
+                  registries policies pods";
     assert_eq!(runs(Node, &[Worker]), worker);
-    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
+    // Every coordinator tells workers of policies.
+    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd kube.policies".to_owned(), String::new()));
     let without_etcd = ServicePlan { etcd: None, ..plan() };
     assert_eq!(
         wanted(&without_etcd),
@@ -533,6 +536,8 @@ fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
         ),
         may("cairn:resolvers", "", &["services", "namespaces"], &["list", "watch"]),
         may("cairn:resolvers", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
+        may("cairn:policies", "", &["pods", "namespaces"], &["list", "watch"]),
+        may("cairn:policies", "networking.k8s.io", &["networkpolicies"], &["list", "watch"]),
     ];
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 }

@@ -4,7 +4,8 @@
 //! ```text
 //!   records ──► Workers ─────────┐
 //!   watches ──► nodes ───────────┼─► nodes::changes ────► writes
-//!          └──► claims, volumes ─┼─► VolumeKeeper::due ─► calls to machines ─► answers ─► writes
+//!          ├──► claims, volumes ─┼─► VolumeKeeper::due ─► calls to machines ─► answers ─► writes
+//!          └──► pods, policies ──┼─► PolicyKeeper::due ─► parts of machines
 //!   clock   ─────────────────────┘
 //! ```
 //! Pure: objects, records and `now` in; writes and calls out. Each look compares what is with what should be, so a step that was cut
@@ -14,11 +15,14 @@
 //! - A machine's volume is deleted for its claim's end alone, and never while its claim is there: `crates/upkeep/src/volumes/tests.rs`
 //! - Whatever fails in between, a claim that can be met is met by one volume, and a claim that ends leaves none:
 //!   `crates/upkeep/src/volumes/tests.rs`
+//! - Of network policies nothing is told before all that they are about was heard: `crates/upkeep/src/policies.rs`
 
 pub mod drain;
 mod node_roles;
 pub mod nodes;
+pub mod policies;
 pub mod volumes;
 
 pub use nodes::{NodeObject, Worker, Workers};
+pub use policies::{PolicyKeeper, PolicyLook, PolicyWorld};
 pub use volumes::{VolumeKeeper, VolumeWorld};

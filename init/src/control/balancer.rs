@@ -98,6 +98,11 @@ impl Apiservers {
         self.balancer().order().first().copied().ok_or(NoControlPlane)
     }
 
+    /// Notes that this one did not answer: others are asked first for a while.
+    pub(super) fn missed(&self, at: SocketAddrV4) {
+        self.balancer().saw(at, HealthCheck::Loss);
+    }
+
     /// Serves 127.0.0.1:6443 for good, and where the machine has pods the same port of their gateway.
     ///
     /// # Errors

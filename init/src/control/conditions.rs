@@ -48,6 +48,7 @@ fn stands_for(service: &UnitStatus) -> Option<ConditionName> {
         names::CONTAINERD => Some(ConditionName::ContainerdReady),
         names::APISERVER => Some(ConditionName::KubernetesApiReady),
         names::OBSERVER => Some(ConditionName::NodeReady),
+        names::POLICIES => Some(ConditionName::PoliciesHold),
         CERTIFICATES => Some(ConditionName::CertificatesFresh),
         _ => None, // no condition is about the others
     }
@@ -55,7 +56,7 @@ fn stands_for(service: &UnitStatus) -> Option<ConditionName> {
 
 /// Whether a task sets its condition itself: it holds at most as long as that runs.
 fn says_so_itself(service: &UnitStatus) -> bool {
-    [names::OBSERVER, CERTIFICATES].contains(&service.name.as_str())
+    [names::OBSERVER, names::POLICIES, CERTIFICATES].contains(&service.name.as_str())
 }
 
 const fn word(state: &UnitState) -> &'static str {

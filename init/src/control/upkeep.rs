@@ -4,13 +4,11 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use cluster::state::State;
-use kubeapi::{ApiWrite, FollowError, ListRequest, ListStep, Reflector, Resource};
+use kubeapi::Reflector;
 use model::MachineId;
-use pki::{Authority, CertificateProfile};
-use probe::http::{self, Session};
+use pki::Authority;
 use services::ServicePlan;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -20,35 +18,18 @@ use upkeep::volumes::{
 };
 use upkeep::{NodeObject, VolumeKeeper, VolumeWorld, Worker, Workers, nodes};
 
-use super::node::{self, Error as SessionError};
-use super::{certificates, volume_calls};
+use super::apiserver::{Apiserver, ApiserverError};
+use super::volume_calls;
 use crate::records::{GrantError, Records, Unread};
 use crate::runtime::services::until;
 use crate::runtime::{clock, lock};
 
-/// Longest silence of a watch, which the server ends after five minutes.
-const SILENCE: Duration = Duration::from_secs(360);
-
 /// Why Kubernetes is not kept as the records have it; a new attempt begins with new lists.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpkeepError {
-    /// No certificate for the apiserver.
+    /// The apiserver is not followed, or does not take a write.
     #[error(transparent)]
-    Session(#[from] SessionError),
-    /// The apiserver does not answer.
-    #[error("ask the Kubernetes API")]
-    Http(#[from] http::Error),
-    /// A collection cannot be followed.
-    #[error(transparent)]
-    Follow(#[from] FollowError),
-    /// The apiserver does not take a write.
-    #[error("write `{path}`: the Kubernetes API answers {status}")]
-    Write {
-        /// Path of the object or its collection.
-        path: String,
-        /// HTTP status.
-        status: u16,
-    },
+    Apiserver(#[from] ApiserverError),
     /// The records cannot be read.
     #[error(transparent)]
     Unread(#[from] Unread),
@@ -79,13 +60,6 @@ struct Followed {
     news: Notify,
 }
 
-/// Session with the apiserver, by a certificate that is not due.
-struct Api<'a> {
-    upkeep: &'a Upkeep,
-    session: Session,
-    made: Duration,
-}
-
 impl Upkeep {
     /// Keeps what Kubernetes holds; a task for good.
     ///
@@ -99,13 +73,14 @@ impl Upkeep {
             capacities: Mutex::new(Reflector::of(CAPACITIES)),
             news: Notify::new(),
         };
-        let news = &followed.news;
+        let (news, kubernetes) = (&followed.news, self.kubernetes.clone());
+        let apiserver = Apiserver { kubernetes, at: self.plan.kubernetes_api() };
         let ended: Result<Infallible, UpkeepError> = tokio::select! {
-            ended = self.follow(&followed.nodes, news) => ended,
-            ended = self.follow(&followed.claims, news) => ended,
-            ended = self.follow(&followed.volumes, news) => ended,
-            ended = self.follow(&followed.capacities, news) => ended,
-            ended = self.act(&followed) => ended,
+            ended = apiserver.follow(&followed.nodes, news) => ended.map_err(Into::into),
+            ended = apiserver.follow(&followed.claims, news) => ended.map_err(Into::into),
+            ended = apiserver.follow(&followed.volumes, news) => ended.map_err(Into::into),
+            ended = apiserver.follow(&followed.capacities, news) => ended.map_err(Into::into),
+            ended = self.act(&followed, &apiserver) => ended,
         };
         ended.map(|never| match never {})
     }
@@ -116,49 +91,9 @@ impl Upkeep {
         (call, answer)
     }
 
-    fn api(&self) -> Result<Api<'_>, UpkeepError> {
-        let session =
-            node::session(&self.kubernetes, &CertificateProfile::KubeCoordinator, self.plan.kubernetes_api())?;
-        Ok(Api { upkeep: self, session, made: clock::unix() })
-    }
-
-    /// Follows one collection, and tells each change.
-    async fn follow<T: Resource>(
-        &self,
-        reflector: &Mutex<Reflector<T>>,
-        news: &Notify,
-    ) -> Result<Infallible, UpkeepError> {
-        let mut api = self.api()?;
-        loop {
-            let (request, accepts) = {
-                let reflector = lock::even_if_poisoned(reflector);
-                (reflector.request(), reflector.accepts())
-            };
-            match request {
-                ListRequest::List(path) => {
-                    let answer = api.fresh()?.fetch(&path, accepts).await?;
-                    tell(lock::even_if_poisoned(reflector).listed(answer.status, &answer.body)?, news);
-                }
-                ListRequest::Watch(path) => {
-                    let (status, mut lines) = api.fresh()?.lines(&path, accepts, SILENCE).await?;
-                    if !lock::even_if_poisoned(reflector).watching(status)? {
-                        continue;
-                    }
-                    while let Some(line) = lines.next().await? {
-                        let followed = lock::even_if_poisoned(reflector).line(&line)?;
-                        tell(followed, news);
-                        if followed == ListStep::Anew {
-                            break;
-                        }
-                    }
-                }
-            }
-        }
-    }
-
     /// Does what each look leads to.
-    async fn act(&self, followed: &Followed) -> Result<Infallible, UpkeepError> {
-        let (mut api, mut keeper) = (self.api()?, VolumeKeeper::default());
+    async fn act(&self, followed: &Followed, apiserver: &Apiserver) -> Result<Infallible, UpkeepError> {
+        let (mut api, mut keeper) = (apiserver.session()?, VolumeKeeper::default());
         let mut changes = self.records.changes();
         loop {
             let listed = lock::even_if_poisoned(&followed.nodes).objects().cloned();
@@ -193,14 +128,6 @@ impl Upkeep {
     }
 }
 
-fn tell(followed: ListStep, news: &Notify) {
-    match followed {
-        // The place is kept for who acts just now.
-        ListStep::Changed => news.notify_one(),
-        ListStep::Same | ListStep::Anew => {}
-    }
-}
-
 /// Steps for volumes, once all collections are known.
 fn due(
     keeper: &mut VolumeKeeper,
@@ -230,33 +157,4 @@ fn machines(state: &State) -> (Workers, BTreeSet<MachineId>) {
     });
     let members = state.machines().filter(|(_, record)| record.belongs()).map(|(id, _)| *id);
     (workers.collect(), members.collect())
-}
-
-impl Api<'_> {
-    /// Session whose certificate is not due.
-    fn fresh(&mut self) -> Result<&mut Session, UpkeepError> {
-        if certificates::are_due(self.made, clock::unix()) {
-            *self = self.upkeep.api()?;
-        }
-        Ok(&mut self.session)
-    }
-
-    /// Writes. A refusal of that one write, as in a namespace that ends, is left to a later look, and keeps nothing else waiting.
-    async fn write(&mut self, write: ApiWrite) -> Result<(), UpkeepError> {
-        let session = self.fresh()?;
-        let answer = match write.clone() {
-            ApiWrite::Create { path, body } => session.post(&path, body.into()).await,
-            ApiWrite::Merge { path, patch } => session.merge(&path, patch.into()).await,
-            ApiWrite::Delete { path, options } => session.delete(&path, options.into()).await,
-        };
-        let status = answer?.status;
-        match status {
-            status if write.is_settled(status) => Ok(()),
-            400 | 403 | 404 | 422 => {
-                tracing::info!(path = write.path(), status, "the Kubernetes API refuses a write of upkeep");
-                Ok(())
-            }
-            status => Err(UpkeepError::Write { path: write.path().to_owned(), status }),
-        }
-    }
 }

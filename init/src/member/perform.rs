@@ -374,7 +374,9 @@ impl Performer {
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
         let (plan, identity, resolvers, orders) = (&plan, &member.identity, &resolvers, &orders);
-        let ground = Ground { board, plan, identity, coordinator, signed, apiservers, resolvers, volumes, orders };
+        let policies = &uplink.policies;
+        let ground =
+            Ground { board, plan, identity, coordinator, signed, apiservers, resolvers, volumes, policies, orders };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);

@@ -15,33 +15,50 @@ const PROGRAM: &str = "/bin/nft";
 const SERVICE: &str = "nft";
 /// Bounds of the program, which needs 2 MiB for a table of PID 1's; the rest is room.
 const LIMITS: Limits = Limits { memory: 64 << 20, pids: 8 };
-/// Where the text lies that was performed last, or was refused.
-const TEXT: &str = "/run/cairn/filter.nft";
+
+/// Where the text lies that was performed last, or was refused: one a table, each of which somebody else changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum TextFile {
+    /// Of the filter by links.
+    Filter,
+    /// Of what policies say of pods.
+    Policies,
+}
 
 /// Why a text is not in force; nothing of it is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The text cannot be written down for the program.
-    #[error("write `{TEXT}`")]
-    Write(#[source] io::Error),
+    #[error("write `{0}`")]
+    Write(&'static str, #[source] io::Error),
     /// The program failed.
-    #[error("set what `{TEXT}` says")]
-    Program(#[from] CompletionError),
+    #[error("set what `{0}` says")]
+    Program(&'static str, #[source] CompletionError),
+}
+
+impl TextFile {
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Filter => "/run/cairn/filter.nft",
+            Self::Policies => "/run/cairn/policies.nft",
+        }
+    }
 }
 
 /// Has the kernel do what `text` says.
 ///
 /// # Errors
 /// [`Error`]; then nothing of the text was done.
-pub(crate) async fn perform(children: &Children, text: &str) -> Result<(), Error> {
-    fs::write(TEXT, text).map_err(Error::Write)?;
+pub(super) async fn perform(children: &Children, file: TextFile, text: &str) -> Result<(), Error> {
+    let path = file.path();
+    fs::write(path, text).map_err(|error| Error::Write(path, error))?;
     let command = Command {
         path: PROGRAM.to_owned(),
-        argv: ["nft", "--file", TEXT].map(str::to_owned).to_vec(),
+        argv: ["nft", "--file", path].map(str::to_owned).to_vec(),
         environment: Vec::new(),
         privileges: Privileges::Fixed,
         limits: LIMITS,
         apart: None,
     };
-    Ok(children.complete(SERVICE, &command).await?)
+    children.complete(SERVICE, &command).await.map_err(|error| Error::Program(path, error))
 }

@@ -21,7 +21,8 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use self::carrier::Carriers;
 use self::filter::Filter;
-use super::nftables;
+use super::nftables::{self, TextFile};
+use super::policies::PolicyTable;
 use crate::facts::Address;
 use crate::runtime::child::Children;
 use crate::runtime::durable;
@@ -111,6 +112,8 @@ pub(crate) struct Network {
 #[derive(Debug, Clone)]
 pub(crate) struct Uplink {
     pub(crate) network: Network,
+    /// Table by which policies judge pods.
+    pub(crate) policies: PolicyTable,
     children: Children,
     /// Links that the rules name.
     links: Vec<Link>,
@@ -150,7 +153,7 @@ impl Uplink {
         let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
         let filter = filter(&links, prefixes, None);
-        nftables::perform(children, &filter).await.map_err(Error::Filter)?;
+        nftables::perform(children, TextFile::Filter, &filter).await.map_err(Error::Filter)?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
@@ -173,7 +176,8 @@ impl Uplink {
             }
         }
         let in_force = Arc::new(AsyncMutex::new(InForce { filter, gateway: None, leads: false }));
-        Ok(Self { network, children: children.clone(), links, in_force })
+        let policies = PolicyTable::of(children);
+        Ok(Self { network, policies, children: children.clone(), links, in_force })
     }
 
     /// Goes by the prefixes of the machine's cluster, and its place there, from now on; the same again changes nothing.
@@ -184,8 +188,11 @@ impl Uplink {
         let mut in_force = self.in_force.lock().await;
         let wanted = filter(&self.links, prefixes, Some(assignment));
         if wanted != in_force.filter {
-            nftables::perform(&self.children, &wanted).await.map_err(Error::Filter)?;
+            nftables::perform(&self.children, TextFile::Filter, &wanted).await.map_err(Error::Filter)?;
             in_force.filter = wanted;
+        }
+        if let Some(pods) = assignment.pods() {
+            self.policies.begin(pods).await.map_err(Error::Filter)?;
         }
         let gateway = assignment.gateway();
         if gateway != in_force.gateway {
@@ -205,10 +212,12 @@ impl Uplink {
     pub(crate) async fn leads_to_no_pod(&self) -> Result<(), Error> {
         let mut in_force = self.in_force.lock().await;
         if in_force.leads {
-            nftables::perform(&self.children, &filter::without_others()).await.map_err(Error::Filter)?;
+            nftables::perform(&self.children, TextFile::Filter, &filter::without_others())
+                .await
+                .map_err(Error::Filter)?;
             in_force.leads = false;
         }
-        Ok(())
+        self.policies.end().await.map_err(Error::Filter)
     }
 }
 

@@ -10,6 +10,7 @@ use cluster::peers::News;
 use cluster::record::MachineRecord;
 use cluster::{Knowledge, Word};
 use model::MachineId;
+use netpolicy::CompiledPolicies;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -39,6 +40,7 @@ pub(crate) enum NoNews {
 #[derive(Debug)]
 pub(crate) struct NewsFor {
     seen: watch::Receiver<Seen>,
+    policies: watch::Receiver<Option<Arc<CompiledPolicies>>>,
     machine: MachineId,
     known: Knowledge,
     /// Desired state that it was told of.
@@ -48,8 +50,12 @@ pub(crate) struct NewsFor {
 }
 
 impl NewsFor {
-    pub(super) fn begin(seen: watch::Receiver<Seen>, machine: MachineId, known: Knowledge) -> Self {
-        Self { seen, machine, known, desired: None, directory: None }
+    pub(super) fn begin(
+        (seen, policies): (watch::Receiver<Seen>, watch::Receiver<Option<Arc<CompiledPolicies>>>),
+        machine: MachineId,
+        known: Knowledge,
+    ) -> Self {
+        Self { seen, policies, machine, known, desired: None, directory: None }
     }
 
     /// Whether the machine belongs, by its record as it is seen now. A coordinator that has not read etcd's member list must not tell
@@ -75,6 +81,7 @@ impl NewsFor {
         let mut alive = pin!(sleep(ALIVE));
         loop {
             self.seen.mark_unchanged();
+            self.policies.mark_unchanged();
             self.may_hear()?;
             if let Some(desired) = self.other_desired()? {
                 return Ok(Word::Desired(desired));
@@ -88,6 +95,7 @@ impl NewsFor {
             tokio::select! {
                 () = &mut alive => return Ok(Word::News(News::Nothing)),
                 changed = self.seen.changed() => changed.map_err(|_ended| Unread)?,
+                Ok(()) = self.policies.changed() => {}
             }
         }
     }
@@ -102,7 +110,12 @@ impl NewsFor {
             *peers = news.version().or(*peers);
             return Ok(Some(Word::News(news)));
         }
-        Ok(state.order(&self.machine, parts).map(Word::Order))
+        if let Some(order) = state.order(&self.machine, parts) {
+            return Ok(Some(Word::Order(order)));
+        }
+        let policies = self.policies.borrow();
+        let order = policies.as_ref().and_then(|policies| state.policy_order(&self.machine, policies, parts));
+        Ok(order.map(Word::Order))
     }
 
     /// Desired state of the machine, where it says something else than what was told last.
@@ -138,6 +151,7 @@ mod tests {
     use cluster::record::{ChangeCount, MachineRecord, RegistryRecord, Standing};
     use cluster::state::{Change, KeyValue, StateVersion};
     use model::{ClusterRole, KubernetesRole};
+    use netpolicy::{KubernetesInventory, NodePrefixes, PolicyInputs};
 
     use super::*;
     use crate::records::fixture::{look, machine, members, put, put_cluster};
@@ -151,8 +165,9 @@ mod tests {
         view.see(members(&[9]), look(2));
         let sender = watch::Sender::new(Seen { view: Some(view), ..Seen::default() });
         let known = known.map(|revision| StateVersion { recoveries: 0, revision });
+        let (_nobody_compiles, policies) = watch::channel(None);
         let news = NewsFor::begin(
-            sender.subscribe(),
+            (sender.subscribe(), policies),
             machine(1, Standing::Admitted).id(),
             Knowledge { peers: known, parts: OrderBook::default().known() },
         );
@@ -247,6 +262,39 @@ mod tests {
         assert!(book.take(order) && book.registries() == Ok(vec![]));
     }
 
+    /// Once this coordinator has compiled them, and at each change, though no record changes. Proves: W2
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_hears_of_policies_as_they_are_compiled() {
+        let (seen, mut news) = seen(Some(2));
+        let policies = watch::Sender::new(None);
+        news.policies = policies.subscribe();
+        let worker = MachineRecord {
+            kubernetes: [KubernetesRole::Worker].into(),
+            pods: Some(model::pod_prefix(1)),
+            ..machine(1, Standing::Admitted)
+        };
+        change(&seen, &worker, 3);
+        seen.send_modify(|seen| {
+            let version = KeyValue { key: Key::Version.bytes(), value: ChangeCount(1).encode(), mod_revision: 3 };
+            seen.view.as_mut().expect("it was read").take([Change::Put(version)], 3).expect("our own");
+        });
+        while news.next().await != NOTHING {}
+        let compiled = |policy: &str| {
+            let list = |items: &str| format!("{{\"items\":[{items}]}}").into_bytes();
+            let all = KubernetesInventory::read(&list(""), &list(""), &list(policy)).expect("lists");
+            Some(Arc::new(netpolicy::compile(&PolicyInputs::from(&all), &NodePrefixes::new())))
+        };
+        let mut book = OrderBook::default();
+        for policy in ["", r#"{"metadata":{"name":"p","namespace":"n"},"spec":{}}"#, ""] {
+            policies.send_replace(compiled(policy));
+            let Ok(Word::Order(order)) = news.next().await else { panic!("it is told") };
+            assert!(book.take(order) && book.policies().is_some());
+            assert_eq!(news.next().await, NOTHING, "once");
+        }
+        policies.send_replace(None);
+        assert_eq!(news.next().await, NOTHING, "what is not known is not said to be gone");
+    }
+
     /// Proves: S5
     #[tokio::test(start_paused = true)]
     async fn desired_state_is_told_first_and_again_when_it_is_another() {
@@ -296,7 +344,9 @@ mod tests {
         assert_eq!((news.may_hear(), news.next().await), (Ok(()), NOTHING));
         change(&seen, &machine(1, Standing::Removed), 3);
         assert_eq!((news.may_hear(), news.next().await), (Err(NoNews::NotMember), Err(NoNews::NotMember)));
-        let stranger = NewsFor::begin(seen.subscribe(), machine(9, Standing::Admitted).id(), Knowledge::default());
+        let (_nobody_compiles, policies) = watch::channel(None);
+        let stranger =
+            NewsFor::begin((seen.subscribe(), policies), machine(9, Standing::Admitted).id(), Knowledge::default());
         assert_eq!(stranger.may_hear(), Err(NoNews::NotMember));
         seen.send_replace(Seen::unread());
         assert_eq!(stranger.may_hear(), Err(NoNews::Unread(Unread)));

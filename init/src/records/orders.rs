@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cluster::View;
 use cluster::orders::{KnownParts, Order, OrderBook};
 use model::MachineId;
+use netpolicy::CompiledPolicies;
 use tokio::sync::watch;
 
 /// Orders of the machine; clones share them.
@@ -22,10 +23,14 @@ impl Orders {
         self.0.send_if_modified(|book| book.take(order));
     }
 
-    /// Takes what the machine's own records order.
-    pub(super) fn take_own(&self, view: &View, machine: &MachineId) {
+    /// Takes what the machine's own records order, and the policies, where they are compiled.
+    pub(super) fn take_own(&self, view: &View, machine: &MachineId, policies: Option<&CompiledPolicies>) {
         let mut known = self.known();
-        while let Some(order) = view.state().order(machine, &mut known) {
+        let mut next = || {
+            let order = view.state().order(machine, &mut known);
+            order.or_else(|| view.state().policy_order(machine, policies?, &mut known))
+        };
+        while let Some(order) = next() {
             self.take(order);
         }
     }

@@ -53,7 +53,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation.
 #[must_use]
-pub fn sets() -> [ObjectSet; 4] {
+pub fn sets() -> [ObjectSet; 5] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -99,6 +99,13 @@ pub fn sets() -> [ObjectSet; 4] {
                 },
             ],
         ),
+        ObjectSet::new(
+            "cairn:bootstrapped-5",
+            vec![
+                role_of_policies("PID 1 compiles network policies of the pods that they are about"),
+                binding_of(POLICY_ROLE, COORDINATORS, POLICY_ROLE, "PID 1 compiles network policies"),
+            ],
+        ),
     ]
 }
 
@@ -133,6 +140,20 @@ fn role_of_resolvers(because: &'static str) -> Object {
         "rules": [follow("", &["services", "namespaces"]), follow("discovery.k8s.io", &["endpointslices"])],
     });
     Object { path: ROLES, name: RESOLVERS, body: body.to_string(), because }
+}
+
+/// Role by which network policies are compiled.
+const POLICY_ROLE: &str = "cairn:policies";
+
+fn role_of_policies(because: &'static str) -> Object {
+    let follow = |group: &str, resources: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] });
+    let body = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": POLICY_ROLE },
+        "rules": [follow("", &["pods", "namespaces"]), follow("networking.k8s.io", &["networkpolicies"])],
+    });
+    Object { path: ROLES, name: POLICY_ROLE, body: body.to_string(), because }
 }
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -203,12 +224,16 @@ fn mark(name: &'static str) -> Object {
 
 /// A binding of the same name as the group.
 fn binding(group: &'static str, role: &str, because: &'static str) -> Object {
+    binding_of(group, group, role, because)
+}
+
+fn binding_of(name: &'static str, group: &str, role: &str, because: &'static str) -> Object {
     let body = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": { "name": group },
+        "metadata": { "name": name },
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
         "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group }],
     });
-    Object { path: BINDINGS, name: group, body: body.to_string(), because }
+    Object { path: BINDINGS, name, body: body.to_string(), because }
 }

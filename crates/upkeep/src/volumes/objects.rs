@@ -396,8 +396,7 @@ pub(super) fn event(claim: &VolumeClaim, reason: &str, message: &str, unix: Dura
     let ObjectMeta { namespace, name, uid, .. } = &claim.metadata;
     let words = sha256(&[format!("{uid}\0{reason}\0{message}").as_bytes()]);
     let hash = words.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
-    let seconds = i64::try_from(unix.as_secs()).unwrap_or(i64::MAX);
-    let at = OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|at| at.format(&Rfc3339).ok());
+    let at = rfc3339(unix);
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
@@ -414,4 +413,10 @@ pub(super) fn event(claim: &VolumeClaim, reason: &str, message: &str, unix: Dura
         "count": 1,
     });
     ApiWrite::Create { path: format!("/api/v1/namespaces/{namespace}/events"), body: body.to_string() }
+}
+
+/// Moment as Kubernetes writes it; none past the year 9999.
+pub(crate) fn rfc3339(unix: Duration) -> Option<String> {
+    let seconds = i64::try_from(unix.as_secs()).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|at| at.format(&Rfc3339).ok())
 }
