@@ -423,7 +423,7 @@ impl Cluster {
     }
 
     /// Text of a program that calls `places`, in a pod that is otherwise as `edit` has it, once it has ended.
-    fn called_by(
+    pub(crate) fn called_by(
         &self,
         t: &Context,
         program: &str,
@@ -441,7 +441,7 @@ impl Cluster {
     }
 
     /// A pod asks for these names, and is answered so by UDP and by TCP.
-    fn hears(&self, t: &Context, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+    pub(crate) fn hears(&self, t: &Context, expected: &[(&str, &str)]) -> anyhow::Result<()> {
         let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
         let lines = expected.iter().map(|(name, said)| format!("{name}: {said} by UDP, {said} by TCP\n"));
         let (said, lines) = (self.called_by(t, "asks", &names.join(" "), |_| ())?, lines.collect::<String>());

@@ -17,6 +17,7 @@ mod kube;
 mod mesh;
 mod network;
 mod pods;
+mod policies;
 mod records;
 mod recover;
 mod registries;
@@ -77,5 +78,7 @@ pub const TABLES: &[CaseTable] = &[
     of!(registries, Alone),
     of!(pods, Prompt),
     of!(users, Prompt),
+    of!(policies, Prompt),
+    of!(policies::WORKERS, Alone),
     of!(volumes, Prompt),
 ];

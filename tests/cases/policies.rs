@@ -1,0 +1,153 @@
+//! Policies of Kubernetes' network: which pods a pod may call, on copies of the machine of `kube.rs`, and on another machine than the
+//! caller's. Each connection that is closed was open before, or is once the policy is gone.
+
+use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod, wild_pod};
+use anyhow::{Context as _, ensure};
+use qemu::deadline::Stopwatch;
+use serde_json::{Value, json};
+
+use super::cluster;
+use super::kube::{Cluster, POD};
+use super::pods::{WILD, case};
+
+pub(crate) const CASES: &[Case] = &[
+    case("a policy closes pods, and another opens them by label", &["A7", "W2"], by_label),
+    case("a pod may speak to one service, and asks its machine for names", &["A7", "W2"], one_service),
+    case("a pod that starts under a policy never speaks before it holds", &["A7", "W2"], from_the_start),
+];
+
+/// On copies of two workers, of which the first serves the Kubernetes API.
+pub(crate) const WORKERS: &[Case] = &[Case {
+    needs: &[Prerequisite::Swtpm],
+    starts: Starts::From(FleetKind::Workers),
+    ..case("a policy closes a pod to another machine", &["A7", "W2"], other_machine)
+}];
+
+const ANSWERS: &str = "answers";
+const SILENCE: &str = "no connection: connection timed out";
+
+/// Whoever is of the namespace of pods that misbehave is let in, by the label that Kubernetes gives each namespace.
+fn by_label(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    let web = cluster.web()?;
+    cluster.hear(t, "reaches", &[(&web, ANSWERS)])?;
+    cluster.apply(t, &policy("default", "closed", &json!({ "policyTypes": ["Ingress"] })))?;
+    cluster.hear(t, "calls", &[(&web, SILENCE)])?;
+    let wild = json!({ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": WILD } } });
+    cluster.begins(t, &web)?;
+    let opens = Stopwatch::start();
+    cluster.apply(t, &policy("default", "opens", &json!({ "ingress": [{ "from": [wild] }] })))?;
+    cluster.ended(t, "reaches", &[(&web, ANSWERS)])?;
+    t.measured(&format!("a policy lets a pod in after {:.1} s", opens.elapsed().as_secs_f64()));
+    cluster.kubectl(&["delete", "networkpolicy/opens"])?;
+    cluster.hear(t, "calls", &[(&web, SILENCE)])?;
+    cluster.kubectl(&["delete", "networkpolicy/closed"])?;
+    cluster.hear(t, "reaches", &[(&web, ANSWERS)])
+}
+
+/// By the pod and port that the service leads to. Another service leads to another pod.
+fn one_service(t: &Context) -> anyhow::Result<()> {
+    const SERVICES: [&str; 2] = ["10.96.0.20:80", "10.96.0.21:80"];
+    let cluster = Cluster::wild(t)?;
+    cluster.apply(t, &web_pod("other", false))?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/other", POD])?;
+    for (pod, service) in ["web", "other"].iter().zip(SERVICES) {
+        cluster.kubectl(&["label", &format!("pod/{pod}"), &format!("app={pod}")])?;
+        cluster.apply(t, &service_of(pod, service)?)?;
+    }
+    cluster.hear(t, "reaches", &SERVICES.map(|service| (service, ANSWERS)))?;
+    let default = json!({ "matchLabels": { "kubernetes.io/metadata.name": "default" } });
+    let web = json!({ "namespaceSelector": default, "podSelector": { "matchLabels": { "app": "web" } } });
+    let egress = json!([{ "to": [web], "ports": [{ "port": 8080 }] }]);
+    cluster.apply(t, &policy(WILD, "one", &json!({ "policyTypes": ["Egress"], "egress": egress })))?;
+    cluster.hear(t, "reaches", &[(SERVICES[0], ANSWERS)])?;
+    cluster.hear(t, "calls", &[(SERVICES[1], SILENCE)])?;
+    cluster.hears(t, &[("kubernetes.default.svc.cluster.local", "10.96.0.1")])
+}
+
+/// It calls from its first moment on, before anybody can have told its machine of it.
+fn from_the_start(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    let web = cluster.web()?;
+    cluster.apply(t, &policy(WILD, "mute", &json!({ "policyTypes": ["Egress"] })))?;
+    cluster.hear(t, "calls", &[(&web, SILENCE), (&web, SILENCE), (&web, SILENCE)])?;
+    cluster.kubectl(&["delete", "networkpolicy/mute", "--namespace", WILD])?;
+    cluster.hear(t, "reaches", &[(&web, ANSWERS)])
+}
+
+/// The apiserver of the first machine calls, as a machine: its own pods hear it in spite of any policy, and those of the other machine do
+/// not.
+fn other_machine(t: &Context) -> anyhow::Result<()> {
+    let cluster = cluster::Cluster::copy_of(t, FleetKind::Workers)?;
+    let said =
+        |pod: &str| cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/")]);
+    ensure!(said("web-m2")? == "Hello from web-m2\n", "{}", said("web-m2")?);
+    cluster.apply(t, &policy("default", "closed", &json!({ "policyTypes": ["Ingress"] })))?;
+    cluster.comes_to(&["timeout"], t.within(90), |_| {
+        let refusal = said("web-m2").err().map(|refusal| format!("{refusal:?}"));
+        Ok(refusal.filter(|it| it.contains("timeout")).map(|_| "timeout".to_owned()).into_iter().collect())
+    })?;
+    ensure!(said("web-m1")? == "Hello from web-m1\n", "its own machine");
+    let first = json!({ "ipBlock": { "cidr": "10.118.0.1/32" } });
+    cluster.apply(t, &policy("default", "opens", &json!({ "ingress": [{ "from": [first] }] })))?;
+    cluster.comes_to(&["Hello from web-m2"], t.within(90), |_| {
+        Ok(said("web-m2").unwrap_or_default().lines().map(str::to_owned).collect())
+    })
+}
+
+/// Policy for all pods of a namespace.
+fn policy(namespace: &str, name: &str, spec: &Value) -> Value {
+    let mut policy = json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": spec,
+    });
+    policy["spec"]["podSelector"] = json!({});
+    policy
+}
+
+fn service_of(pod: &str, at: &str) -> anyhow::Result<Value> {
+    let (address, _) = at.split_once(':').context("an address with a port")?;
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": pod },
+        "spec": { "clusterIP": address, "selector": { "app": pod }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+    }))
+}
+
+impl Cluster {
+    /// Where the web pod listens.
+    fn web(&self) -> anyhow::Result<String> {
+        let pod = &self.get("pod/web")?["status"]["podIP"];
+        Ok(format!("{}:8080", pod.as_str().context("the pod is somewhere")?))
+    }
+
+    /// A pod that misbehaves calls these places, and says so what comes of it.
+    fn hear(&self, t: &Context, program: &str, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+        let places: Vec<&str> = expected.iter().map(|(place, _)| *place).collect();
+        self.called_by(t, program, &places.join(" "), |_| ())?;
+        self.ended(t, program, expected)
+    }
+
+    /// A pod begins to call a place, again and again until it answers.
+    fn begins(&self, t: &Context, place: &str) -> anyhow::Result<()> {
+        let mut pod = wild_pod(WILD, "reaches");
+        pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": place }]);
+        self.apply(t, &pod)?;
+        let begun = self.vm.until(t.within(60), || self.has_phase("reaches", "Running"));
+        begun.with_context(|| format!("{:?}", self.said_by("reaches")))
+    }
+
+    /// Waits for the end of such a pod, reads what it has said, and takes it away.
+    fn ended(&self, t: &Context, program: &str, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+        let ended = self.vm.until(t.within(90), || self.has_phase(program, "Succeeded"));
+        let said = self.said_by(program)?;
+        ended.with_context(|| said.clone())?;
+        let expected: String = expected.iter().map(|(place, said)| format!("{place}: {said}\n")).collect();
+        ensure!(said == expected, "{said} instead of {expected}");
+        self.kubectl(&["delete", &format!("pod/{program}"), "--namespace", WILD, POD])?;
+        Ok(())
+    }
+}
