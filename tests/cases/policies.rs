@@ -1,32 +1,24 @@
-//! Policies of Kubernetes' network: which pods a pod may call, on copies of the machine of `kube.rs`, and on another machine than the
-//! caller's. Each connection that is closed was open before, or is once the policy is gone.
+//! Policies of Kubernetes' network: which pods a pod may call, on copies of the machine of `kube.rs`. Each connection that is closed was
+//! open before, or is once the policy is gone.
 
-use crate::{Case, Context, FleetKind, Prerequisite, Starts, web_pod, wild_pod};
+use crate::{Case, Context, web_pod, wild_pod};
 use anyhow::{Context as _, ensure};
 use qemu::deadline::Stopwatch;
 use serde_json::{Value, json};
 
-use super::cluster;
 use super::kube::{Cluster, POD};
 use super::pods::{WILD, case};
 
 pub(crate) const CASES: &[Case] = &[
     case("a policy closes pods, and another opens them by label", &["A7", "W2"], by_label),
-    case("a pod may speak to one service, and asks its machine for names", &["A7", "W2"], one_service),
-    case("a pod that starts under a policy never speaks before it holds", &["A7", "W2"], from_the_start),
+    case("a policy lets a pod speak to one service, and ask for names", &["A7", "W2"], one_service),
+    case("a pod that starts under a policy is never heard before it", &["A7", "W2"], from_the_start),
 ];
-
-/// On copies of two workers, of which the first serves the Kubernetes API.
-pub(crate) const WORKERS: &[Case] = &[Case {
-    needs: &[Prerequisite::Swtpm],
-    starts: Starts::From(FleetKind::Workers),
-    ..case("a policy closes a pod to another machine", &["A7", "W2"], other_machine)
-}];
 
 const ANSWERS: &str = "answers";
 const SILENCE: &str = "no connection: connection timed out";
 
-/// Whoever is of the namespace of pods that misbehave is let in, by the label that Kubernetes gives each namespace.
+/// Pods of the namespace where they misbehave are let in, by the label that Kubernetes gives each namespace.
 fn by_label(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
     let web = cluster.web()?;
@@ -65,7 +57,7 @@ fn one_service(t: &Context) -> anyhow::Result<()> {
     cluster.hears(t, &[("kubernetes.default.svc.cluster.local", "10.96.0.1")])
 }
 
-/// It calls from its first moment on, before anybody can have told its machine of it.
+/// Calls begin with the pod's first moment, before anybody can have told its machine of it.
 fn from_the_start(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
     let web = cluster.web()?;
@@ -73,26 +65,6 @@ fn from_the_start(t: &Context) -> anyhow::Result<()> {
     cluster.hear(t, "calls", &[(&web, SILENCE), (&web, SILENCE), (&web, SILENCE)])?;
     cluster.kubectl(&["delete", "networkpolicy/mute", "--namespace", WILD])?;
     cluster.hear(t, "reaches", &[(&web, ANSWERS)])
-}
-
-/// The apiserver of the first machine calls, as a machine: its own pods hear it in spite of any policy, and those of the other machine do
-/// not.
-fn other_machine(t: &Context) -> anyhow::Result<()> {
-    let cluster = cluster::Cluster::copy_of(t, FleetKind::Workers)?;
-    let said =
-        |pod: &str| cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/")]);
-    ensure!(said("web-m2")? == "Hello from web-m2\n", "{}", said("web-m2")?);
-    cluster.apply(t, &policy("default", "closed", &json!({ "policyTypes": ["Ingress"] })))?;
-    cluster.comes_to(&["timeout"], t.within(90), |_| {
-        let refusal = said("web-m2").err().map(|refusal| format!("{refusal:?}"));
-        Ok(refusal.filter(|it| it.contains("timeout")).map(|_| "timeout".to_owned()).into_iter().collect())
-    })?;
-    ensure!(said("web-m1")? == "Hello from web-m1\n", "its own machine");
-    let first = json!({ "ipBlock": { "cidr": "10.118.0.1/32" } });
-    cluster.apply(t, &policy("default", "opens", &json!({ "ingress": [{ "from": [first] }] })))?;
-    cluster.comes_to(&["Hello from web-m2"], t.within(90), |_| {
-        Ok(said("web-m2").unwrap_or_default().lines().map(str::to_owned).collect())
-    })
 }
 
 /// Policy for all pods of a namespace.

@@ -79,6 +79,5 @@ pub const TABLES: &[CaseTable] = &[
     of!(pods, Prompt),
     of!(users, Prompt),
     of!(policies, Prompt),
-    of!(policies::WORKERS, Alone),
     of!(volumes, Prompt),
 ];

@@ -8,6 +8,8 @@ use netpolicy::PolicyPart;
 use crate::field_error::{fixed, present};
 use crate::{FieldError, Problem, wire};
 
+const _: () = assert!(netpolicy::MOST_BYTES <= MOST_PART_BYTES);
+
 impl From<Knowledge> for wire::PeersRequest {
     fn from(Knowledge { peers, parts }: Knowledge) -> Self {
         let part = |(name, known): (PartName, KnownPart)| wire::KnownPart {

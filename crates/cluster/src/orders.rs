@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   State ─ order(machine, KnownParts) ───────────┬─► Order: one part, whole, or that there is none ─► OrderBook ─► KnownParts
-//!   CompiledPolicies ─ policy_order(…) ───────────┘
+//!   compiled policies ─ policy_order(…) ──────────┘
 //! ```
 //! A machine names the parts that it understands, so a newer coordinator tells it no others. It keeps them until it restarts. An order
 //! is as of the last change of the records, and an older one changes nothing: coordinators lag behind one another. Policies are no
@@ -13,8 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use model::MachineId;
-use netpolicy::{CompiledPolicies, EncodedPart};
+use model::{MachineId, NodeName};
 
 use crate::part::{OrderPart, PartHash, decode_registries};
 use crate::record::{BadRecord, RegistryRecord};
@@ -25,7 +24,7 @@ use crate::state::{State, StateVersion};
 pub enum PartName {
     /// Registries of container images, for workers.
     Registries,
-    /// Connections that a worker's pods may have ([`netpolicy::PolicyPart`]).
+    /// Connections that a worker's pods may have: `netpolicy::part` has its contents.
     Policies,
 }
 
@@ -103,18 +102,18 @@ impl State {
         Some(order)
     }
 
-    /// Order of the policies, as this coordinator has compiled them, for a machine that has these parts. One that has not compiled them
-    /// says nothing: that is not the same as that there are none.
-    pub fn policy_order(
+    /// Order of the policies for a machine that has these parts, where `part` is what this coordinator has compiled for the pods of a
+    /// node. A coordinator that has compiled nothing says nothing: that is not the same as that there are none.
+    pub fn policy_order<'p>(
         &self,
         machine: &MachineId,
-        policies: &CompiledPolicies,
+        part: impl FnOnce(&NodeName) -> (PartHash, &'p [u8]),
         known: &mut KnownParts,
     ) -> Option<Order> {
         let (name, version) = (PartName::Policies, self.order_version()?);
-        let part = self.worker(machine).map(|worker| policies.part(worker.name.as_str()));
-        let is_to_hear = known.get(&name)?.is_to_hear(part.map(|part| PartHash(part.hash)), version);
-        let contents = |part: &EncodedPart| part.bytes.clone();
+        let part = self.worker(machine).map(|worker| part(&worker.name));
+        let is_to_hear = known.get(&name)?.is_to_hear(part.map(|(hash, _)| hash), version);
+        let contents = |(_, bytes): (PartHash, &[u8])| bytes.to_vec();
         let order = is_to_hear.then(|| Order { name, version, contents: part.map(contents) })?;
         known.insert(name, order.known());
         Some(order)
@@ -168,7 +167,6 @@ impl OrderBook {
 
 #[cfg(test)]
 mod tests {
-    use netpolicy::{KubernetesInventory, PolicyInputs, compile};
     use proptest::prelude::*;
     use proptest::sample::Index;
 
@@ -322,25 +320,20 @@ mod tests {
         }
     }
 
-    /// Policies that close every pod, or none, by the number of a change.
-    fn policies(closes: bool) -> CompiledPolicies {
-        let name = fixture::machine(1).name.as_str().to_owned();
-        let list = |items: &str| format!("{{\"items\":[{items}]}}").into_bytes();
-        let policy = if closes { r#"{"metadata":{"name":"p","namespace":"n"},"spec":{}}"# } else { "" };
-        let all = KubernetesInventory::read(&list(""), &list(""), &list(policy)).expect("lists");
-        compile(&PolicyInputs::from(&all), &[(name, model::pod_prefix(1))].into())
-    }
-
     /// Within one version of the records, since policies are none; never by a coordinator that lags.
     ///
     /// Proves: W2
     #[test]
     fn a_worker_hears_of_each_other_policy() {
         let states = history(&[Written::Set(1, 1), Written::Worker(false), Written::Worker(true)]);
-        let (open, closed, mut book) = (policies(false), policies(true), OrderBook::default());
-        let tell = |state: &State, policies: &CompiledPolicies, book: &mut OrderBook| {
+        let (open, closed, mut book) = (b"open".to_vec(), b"closed".to_vec(), OrderBook::default());
+        let tell = |state: &State, policies: &Vec<u8>, book: &mut OrderBook| {
             let mut known = book.known();
-            let order = state.policy_order(&id(), policies, &mut known)?;
+            let part = |node: &NodeName| {
+                assert_eq!(*node, fixture::machine(1).name, "its own part");
+                (PartHash::of(policies), &policies[..])
+            };
+            let order = state.policy_order(&id(), part, &mut known)?;
             let is_another = book.take(order);
             assert_eq!(known, book.known(), "a coordinator knows what the machine has");
             Some(is_another)
@@ -348,7 +341,7 @@ mod tests {
         assert_eq!(book.policies(), None, "nothing was heard");
         for policies in [&open, &closed, &open] {
             assert_eq!(tell(&states[1], policies, &mut book), Some(true));
-            assert_eq!(book.policies(), Some(&policies.part("").bytes[..]));
+            assert_eq!(book.policies(), Some(&policies[..]));
             assert_eq!(tell(&states[1], policies, &mut book), None, "once");
         }
         assert_eq!(tell(&states[0], &closed, &mut book), None, "by older records");
@@ -362,7 +355,11 @@ mod tests {
         );
         assert_eq!(tell(&states[2], &closed, &mut book), None);
         assert_eq!(tell(&states[3], &closed, &mut book), Some(true));
-        assert_eq!(states[3].policy_order(&id(), &open, &mut KnownParts::new()), None, "an older machine");
+        assert_eq!(
+            states[3].policy_order(&id(), |_| (PartHash::of(&open), &open), &mut KnownParts::new()),
+            None,
+            "an older machine"
+        );
         assert_eq!(states[3].order(&id(), &mut known_but_registries(&book)), None, "the records say nothing of it");
     }
 

@@ -19,7 +19,6 @@ const VERSION: u32 = 1;
 
 // Beside the records each has its length in front.
 const _: () = assert!(record::MOST_REGISTRIES_BYTES + 8 * MOST_REGISTRIES < MOST_PART_BYTES);
-const _: () = assert!(netpolicy::MOST_BYTES <= MOST_PART_BYTES);
 
 /// Hash of a part's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

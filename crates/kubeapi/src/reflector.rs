@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::ObjectMeta;
 
-/// Objects of a page: few enough that an answer stays below the client's bound, with objects of some KiB.
+/// Objects of a page: few enough that an answer stays below the client's bound, with objects of some KiB. Where they are larger, a page
+/// has fewer ([`Reflector::too_large`]).
 const PAGE: u32 = 100;
 /// Seconds after which a server ends a watch: then the connection is a new one, by the certificate of then.
 const WATCH_SECONDS: u32 = 300;
@@ -82,6 +83,8 @@ pub enum FollowError {
 #[derive(Debug)]
 pub struct Reflector<T> {
     collection: Collection,
+    /// Objects of a page.
+    page: u32,
     state: State<T>,
     objects: Option<Objects<T>>,
 }
@@ -143,7 +146,17 @@ impl<T: Resource> Reflector<T> {
     /// Follows a collection from the beginning.
     #[must_use]
     pub const fn of(collection: Collection) -> Self {
-        Self { collection, state: State::Lists { token: String::new(), gathered: BTreeMap::new() }, objects: None }
+        let state = State::Lists { token: String::new(), gathered: BTreeMap::new() };
+        Self { collection, page: PAGE, state, objects: None }
+    }
+
+    /// Takes that a page was larger than the client reads: the list begins anew, with half as many objects a page. Says whether there can
+    /// be fewer; one object is read by every client.
+    pub fn too_large(&mut self) -> bool {
+        let is_more = self.page > 1;
+        self.page = (self.page / 2).max(1);
+        self.state = Self::of(self.collection).state;
+        is_more
     }
 
     /// The objects, as far as they have been heard of; none before the first list is whole.
@@ -155,10 +168,10 @@ impl<T: Resource> Reflector<T> {
     /// The request that is to be made next.
     #[must_use]
     pub fn request(&self) -> ListRequest {
-        let path = self.collection.path;
+        let (path, page) = (self.collection.path, self.page);
         match &self.state {
-            State::Lists { token, .. } if token.is_empty() => ListRequest::List(format!("{path}?limit={PAGE}")),
-            State::Lists { token, .. } => ListRequest::List(format!("{path}?limit={PAGE}&continue={token}")),
+            State::Lists { token, .. } if token.is_empty() => ListRequest::List(format!("{path}?limit={page}")),
+            State::Lists { token, .. } => ListRequest::List(format!("{path}?limit={page}&continue={token}")),
             State::Watches { version } => ListRequest::Watch(format!(
                 "{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
             )),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     impl Heard {
-        /// One pod at this address, on a machine that has a prefix, and policies of these specs.
+        /// Collections of one pod at this address, on a machine that has a prefix, and policies of these specs.
         fn of(address: &str, policies: &[Value]) -> Self {
             let list = |items: Vec<Value>| json!({ "items": items }).to_string().into_bytes();
             let pod = json!({ "metadata": { "name": "a", "namespace": "n", "uid": "7" },

@@ -24,7 +24,7 @@ const UNHEARD: &str =
 /// Why the kernel does not go by what was heard last; it goes by what it did before.
 #[derive(Debug, thiserror::Error)]
 enum PolicyError {
-    /// What was heard is no part.
+    /// Bytes that were heard, and are no part.
     #[error("read what is ordered of network policies")]
     Part(#[from] PolicyPartError),
     /// The kernel does not take the table.

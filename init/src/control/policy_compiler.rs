@@ -132,7 +132,7 @@ impl PolicyCompiler {
     }
 }
 
-/// What a look at the collections leads to.
+/// Outcome of a look at the collections.
 fn look(keeper: &mut PolicyKeeper, followed: &Followed, nodes: &NodePrefixes) -> Option<PolicyLook> {
     let pods = lock::even_if_poisoned(&followed.pods);
     let namespaces = lock::even_if_poisoned(&followed.namespaces);

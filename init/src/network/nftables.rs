@@ -19,9 +19,9 @@ const LIMITS: Limits = Limits { memory: 64 << 20, pids: 8 };
 /// Where the text lies that was performed last, or was refused: one a table, each of which somebody else changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum TextFile {
-    /// Of the filter by links.
+    /// Text of the filter by links.
     Filter,
-    /// Of what policies say of pods.
+    /// Text of what policies say of pods.
     Policies,
 }
 

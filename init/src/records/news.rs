@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::directory::Signed;
+use super::orders::policy_order;
 use super::{Seen, Unread};
 
 /// Longest silence towards a machine, which asks another coordinator after three times as long.
@@ -114,7 +115,7 @@ impl NewsFor {
             return Ok(Some(Word::Order(order)));
         }
         let policies = self.policies.borrow();
-        let order = policies.as_ref().and_then(|policies| state.policy_order(&self.machine, policies, parts));
+        let order = policies.as_ref().and_then(|policies| policy_order(state, &self.machine, policies, parts));
         Ok(order.map(Word::Order))
     }
 
@@ -275,8 +276,8 @@ mod tests {
         };
         change(&seen, &worker, 3);
         seen.send_modify(|seen| {
-            let version = KeyValue { key: Key::Version.bytes(), value: ChangeCount(1).encode(), mod_revision: 3 };
-            seen.view.as_mut().expect("it was read").take([Change::Put(version)], 3).expect("our own");
+            let version = KeyValue { key: Key::Version.bytes(), value: ChangeCount(1).encode(), mod_revision: 4 };
+            seen.view.as_mut().expect("it was read").take([Change::Put(version)], 4).expect("our own");
         });
         while news.next().await != NOTHING {}
         let compiled = |policy: &str| {

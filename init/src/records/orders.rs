@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use cluster::View;
 use cluster::orders::{KnownParts, Order, OrderBook};
-use model::MachineId;
-use netpolicy::CompiledPolicies;
+use cluster::part::PartHash;
+use cluster::state::State;
+use model::{MachineId, NodeName};
+use netpolicy::{CompiledPolicies, EncodedPart};
 use tokio::sync::watch;
 
 /// Orders of the machine; clones share them.
@@ -28,7 +30,7 @@ impl Orders {
         let mut known = self.known();
         let mut next = || {
             let order = view.state().order(machine, &mut known);
-            order.or_else(|| view.state().policy_order(machine, policies?, &mut known))
+            order.or_else(|| policy_order(view.state(), machine, policies?, &mut known))
         };
         while let Some(order) = next() {
             self.take(order);
@@ -39,4 +41,18 @@ impl Orders {
     pub(crate) fn watch(&self) -> watch::Receiver<OrderBook> {
         self.0.subscribe()
     }
+}
+
+/// Order of the policies as this coordinator has compiled them, where it is news to the machine.
+pub(super) fn policy_order(
+    state: &State,
+    machine: &MachineId,
+    policies: &CompiledPolicies,
+    known: &mut KnownParts,
+) -> Option<Order> {
+    let part = |node: &NodeName| {
+        let EncodedPart { hash, bytes } = policies.part(node.as_str());
+        (PartHash(*hash), &bytes[..])
+    };
+    state.policy_order(machine, part, known)
 }

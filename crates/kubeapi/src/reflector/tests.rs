@@ -168,6 +168,22 @@ fn an_error_in_a_watch_has_the_collection_listed_anew() {
     }
 }
 
+/// Objects may be as large as the server takes them; what was known stays meanwhile.
+#[test]
+fn a_page_that_is_too_large_is_asked_for_in_smaller_ones() {
+    let (mut reflector, mut server) = (Reflector::<Thing>::of(THINGS), Server::default());
+    server.set("a", Some(1));
+    step(&mut reflector, &mut server, 0);
+    let mut limits = Vec::new();
+    while reflector.too_large() {
+        let ListRequest::List(path) = reflector.request() else { panic!("it is listed anew") };
+        limits.push(path.split_once("limit=").expect("a bound").1.to_owned());
+        assert_eq!(seen(&reflector), server.things);
+    }
+    assert_eq!(limits, ["50", "25", "12", "6", "3", "1"]);
+    assert!(matches!(reflector.request(), ListRequest::List(path) if path.ends_with("limit=1")), "that is read by all");
+}
+
 /// A version or token goes into the next request's path, so nothing else may stand in it.
 #[test]
 fn a_token_that_would_be_another_request_is_refused() {
