@@ -46,6 +46,8 @@ enum Step {
         rounds: u8,
         /// The largest size that is back.
         back: Option<u16>,
+        /// Whether that has grown since the last look: then more may be on its way.
+        grows: bool,
     },
     Measured {
         again_at: Instant,
@@ -85,9 +87,14 @@ impl Path {
             self.doubt();
         }
         match self.step {
-            Step::Measuring { rounds, back } if rounds < ROUNDS => {
-                self.step = Step::Measuring { rounds: rounds + 1, back };
+            Step::Measuring { rounds, back, .. } if rounds < ROUNDS => {
+                self.step = Step::Measuring { rounds: rounds + 1, back, grows: false };
                 larger_than(back)
+            }
+            // Echoes that waited for a handshake come back in one go, and this look may be amid them.
+            Step::Measuring { rounds, back, grows: true } => {
+                self.step = Step::Measuring { rounds, back, grows: false };
+                &[]
             }
             // Where not even the smallest came back, nobody was there.
             Step::Measuring { back, .. } => {
@@ -98,7 +105,7 @@ impl Path {
             Step::Measured { .. } | Step::Unmeasured if moment == Moment::Bad => &[],
             Step::Measured { .. } | Step::Unmeasured => {
                 self.endpoint = endpoint;
-                self.step = Step::Measuring { rounds: 1, back: None };
+                self.step = Step::Measuring { rounds: 1, back: None, grows: false };
                 &SIZES[SIZES.len() - 1..]
             }
         }
@@ -108,7 +115,8 @@ impl Path {
     pub fn echoed(&mut self, size: u16, now: Instant) {
         let size = SIZES.into_iter().rfind(|it| *it <= size);
         match &mut self.step {
-            Step::Measuring { back, .. } => {
+            Step::Measuring { back, grows, .. } => {
+                *grows |= size > *back;
                 *back = size.max(*back);
                 if *back == Some(LARGEST) {
                     self.is_measured(Some(LARGEST), now);
@@ -205,6 +213,28 @@ mod tests {
         path.echoed(1280, start);
         measure(&mut path, 0, start, 10);
         assert_eq!(path.limit(), Some(1392), "they come back in any order");
+    }
+
+    /// Looks of a second each ask in vain; then all answers come, with a look amid them.
+    ///
+    /// Proves: M7 M9
+    #[test]
+    fn answers_that_come_in_one_go_are_waited_for() {
+        let (mut path, start) = (Path::default(), testkit::origin());
+        measure(&mut path, LARGEST, start, 1);
+        path.doubt();
+        measure(&mut path, 0, start, ROUNDS.into());
+        for size in SIZES {
+            assert_eq!(path.limit(), None, "nothing is changed by what is not over");
+            path.echoed(size, start);
+            path.look(HOME, Moment::Good, start);
+        }
+        assert_eq!((path.limit(), path.is_measuring()), (None, false));
+        path.doubt();
+        measure(&mut path, 0, start, ROUNDS.into());
+        path.echoed(1296, start);
+        measure(&mut path, 0, start, 2);
+        assert_eq!((path.limit(), path.is_measuring()), (Some(1296), false), "there is no more");
     }
 
     proptest! {

@@ -1,12 +1,11 @@
 //! Policies of Kubernetes' network on a worker: the table by which its pods are judged, as the machine's orders have it. Until one was
 //! heard pods get no new connection. Decides nothing.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
 use cluster::orders::OrderBook;
-use model::Ipv4Prefix;
+use model::{Chain, Ipv4Prefix};
 use netpolicy::{PolicyPart, PolicyPartError};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -38,7 +37,7 @@ pub(super) async fn follow(board: Board, own: (PolicyTable, Ipv4Prefix), mut ord
     loop {
         let ordered = orders.borrow_and_update().policies().map(<[u8]>::to_vec);
         let is_heard = ordered.is_some();
-        let failed = perform(&own, ordered).await.err().map(|error| chain(&error));
+        let failed = perform(&own, ordered).await.err().map(|error| Chain(&error).to_string());
         if let Some(text) = failed.as_ref().filter(|_| failed != cause) {
             tracing::error!(error = text, "pods are not judged by the network policies that were told last");
         }
@@ -67,14 +66,4 @@ async fn perform((table, pods): &(PolicyTable, Ipv4Prefix), ordered: Option<Vec<
         None => netpolicy::unheard(*pods),
     };
     Ok(table.set(*pods, &text).await?)
-}
-
-/// The error with its sources.
-fn chain(error: &PolicyError) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
