@@ -110,6 +110,7 @@ fn drained(t: &Context) -> anyhow::Result<()> {
     let alone = format!("{:?}", drain(&[]));
     ensure!(alone.contains("default/web-m2") && !shown("node/m2")?.contains("SchedulingDisabled"), "{alone}");
     cluster.kubectl(&["delete", "pod/web-m2"])?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "node/m2", POD])?;
     cluster.apply(t, &deployment("m2"))?;
     cluster.kubectl(&["wait", "--for=condition=Available", "deployment/moves", POD])?;
     ensure!(shown("pods")?.lines().any(|pod| pod.starts_with("moves") && pod.contains("m2")), "{}", shown("pods")?);
