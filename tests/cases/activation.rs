@@ -8,8 +8,8 @@ use qemu::Vm;
 use serde_json::Value;
 
 use crate::{
-    Case, CommandRefusal, Context, MachinePlan, Owner, Prerequisite, Relay, SITE, Site, Starts, Stranger, public_api,
-    wait_state,
+    Case, CommandRefusal, Context, MachinePlan, Owner, Prerequisite, REFUSED, Relay, SITE, Site, Starts, Stranger,
+    public_api, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -30,8 +30,6 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const NAME: &str = "one";
-/// Exit code of `cairnctl` for what it does not trust, and for what the machine refuses.
-const REFUSED: i32 = 4;
 const CHOICES: [&str; 3] = ["--no-kubernetes", "--level", "encrypted"];
 
 /// Somebody without the code is told nothing of a config, and nothing happens to the machine.

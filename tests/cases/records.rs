@@ -6,7 +6,7 @@ use keys::ticket::Ticket;
 use serde_json::{Value, json};
 
 use super::victim::{VICTIM, Victim};
-use crate::{Case, Context, Fleet, FleetKind, NAME, Owner, Prerequisite, Starts, name};
+use crate::{Case, Context, Fleet, FleetKind, NAME, Owner, Prerequisite, REFUSED, Starts, name};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -199,6 +199,3 @@ fn owners(t: &Context) -> anyhow::Result<()> {
     }
     Ok(())
 }
-
-/// Exit code of `cairnctl` for who is not let in.
-const REFUSED: i32 = 4;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::{Case, CommandRefusal, Context, Follower, Owner};
+use crate::{Case, CommandRefusal, Context, Follower, Owner, REFUSED};
 use anyhow::{Context as _, ensure};
 use model::PUBLIC_API_PORT;
 
@@ -14,9 +14,6 @@ pub(crate) const CASES: &[Case] = &[
     pods::case("a user does what a role lets them, and nothing else", &["W9"], allowed),
     pods::case("a removed user's connections end, and none begins", &["W9"], removed),
 ];
-
-/// Exit code of `cairnctl` for who is not let in.
-const REFUSED: i32 = 4;
 
 fn allowed(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;

@@ -95,7 +95,7 @@ pub use image::{Image, ImageError};
 pub use importer::{Importer, SAID, archive};
 pub use integrity::{FilePlaces, Integrity, all_tagged, tagged_coordinator};
 pub use joiner::Joiner;
-pub use owner::{CommandRefusal, Follower, Owner, key_of_owner, wait_state};
+pub use owner::{CommandRefusal, Follower, Owner, REFUSED, key_of_owner, wait_state};
 pub use pace::HostPace;
 pub use plan::{MachinePlan, Via};
 pub use pod::{endpoint_by_hand, web_pod, wild_namespace, wild_pod};

@@ -22,6 +22,8 @@ pub(crate) const VARIABLE: &str = "CAIRN_CAIRNCTL";
 
 /// Exit code of `cairnctl` for a machine that does not answer.
 const UNREACHABLE: i32 = 3;
+/// Exit code of `cairnctl` for what it does not trust, for what a machine refuses, and for who is not let in.
+pub const REFUSED: i32 = 4;
 
 /// An owner: keys and pins in a directory of its own.
 #[derive(Debug, Clone)]

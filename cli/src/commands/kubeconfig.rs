@@ -166,18 +166,21 @@ users:
   user:
 {user}",
         tls_name = serde_json::Value::from(certificate.tls_server_name.as_str()),
-        ca = BASE64
-            .encode(pki::certificate_pem(&CertificateDer::from(certificate.ca_certificate.as_slice())).as_bytes()),
+        ca = certificate_in_base64(&certificate.ca_certificate),
         user = user.as_str(),
     )))
+}
+
+/// A certificate (DER) as a kubeconfig holds it: PEM, in base64.
+fn certificate_in_base64(der: &[u8]) -> String {
+    BASE64.encode(pki::certificate_pem(&CertificateDer::from(der)).as_bytes())
 }
 
 /// An owner's certificate lasts for a day, and is in the file.
 fn by_certificate(granted: &Granted) -> Result<Zeroizing<String>, KubeconfigError> {
     let Granted { key, certificate } = granted;
-    let der = CertificateDer::from(certificate.client_certificate.as_slice());
     let key = Zeroizing::new(BASE64.encode(pki::private_key_pem(&key.to_pkcs8().map_err(AskError::from)?).as_bytes()));
-    let certificate = BASE64.encode(pki::certificate_pem(&der).as_bytes());
+    let certificate = certificate_in_base64(&certificate.client_certificate);
     let key = key.as_str();
     Ok(Zeroizing::new(format!("    client-certificate-data: {certificate}\n    client-key-data: {key}\n")))
 }

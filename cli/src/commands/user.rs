@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Remove(Remove),
     /// Print a certificate for kubectl, and its private key, as a user
     ///
-    /// What the kubeconfig of a user runs: an ExecCredential of the version
+    /// The kubeconfig of a user runs this, and reads an ExecCredential of the version
     /// client.authentication.k8s.io/v1. The certificate ends after an hour.
     Credential,
 }

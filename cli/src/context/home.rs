@@ -34,6 +34,15 @@ pub(crate) async fn with_a_coordinator() -> (tempfile::TempDir, Context, Fake) {
     (root, context, coordinator)
 }
 
+/// The same, and the coordinator lists itself.
+pub(crate) async fn with_a_listed_coordinator() -> (tempfile::TempDir, Context, Fake) {
+    let (root, context, coordinator) = with_a_coordinator().await;
+    let row =
+        ListedMachine { id: coordinator.machine, role: ClusterRole::Coordinator, ..member("first", Standing::Member) };
+    coordinator.listed.lock().unwrap().push(row);
+    (root, context, coordinator)
+}
+
 /// A cluster of a coordinator that is met and a node that its owner does not know yet.
 pub(crate) struct Two {
     _root: tempfile::TempDir,

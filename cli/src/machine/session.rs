@@ -394,16 +394,13 @@ fn client(pins: &Pins, owner: &Owner) -> Result<ClientConfig, SessionError> {
 }
 
 /// A list from its pieces.
-async fn whole<P, T>(method: &'static str, mut pieces: tonic::Streaming<P>) -> Result<ListPage<T>, CallError>
+async fn whole<P, T>(method: &'static str, pieces: tonic::Streaming<P>) -> Result<ListPage<T>, CallError>
 where
     ListPage<T>: TryFrom<P, Error = api::FieldError>,
 {
     let mut listed = ListPage::empty();
-    loop {
-        let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
-        let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(listed) };
-        listed.append(ListPage::try_from(piece).map_err(CallError::answer(method))?);
-    }
+    all(method, pieces).await?.into_iter().for_each(|piece| listed.append(piece));
+    Ok(listed)
 }
 
 /// Answers that come one by one.

@@ -322,6 +322,11 @@ impl State {
         self.machines.iter()
     }
 
+    /// Machines that run pods, by id.
+    pub fn workers(&self) -> impl Iterator<Item = (&MachineId, &MachineRecord)> {
+        self.machines.keys().filter_map(|id| Some((id, self.worker(id)?)))
+    }
+
     /// The record of a machine.
     #[must_use]
     pub fn machine(&self, id: &MachineId) -> Option<&MachineRecord> {

@@ -18,6 +18,7 @@
 //! - Of network policies nothing is told before all that they are about was heard: `crates/upkeep/src/policies.rs`
 
 pub mod drain;
+mod event;
 mod node_roles;
 pub mod nodes;
 pub mod policies;

@@ -8,15 +8,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use keys::derive::sha256;
 use kubeapi::{ApiWrite, ObjectMeta, Objects, Resource};
 use netpolicy::{
     CompiledPolicies, NetworkPolicy, NodePrefixes, PolicyInputs, PolicyNamespace, PolicyNotice, PolicyPod, compile,
 };
-use serde_json::json;
 
+use crate::event::ObjectWarning;
 use crate::volumes::UpkeepTime;
-use crate::volumes::objects::rfc3339;
 
 /// Least time between two compilations: a burst of changes is one, and a change holds within a second.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -92,7 +90,7 @@ impl PolicyKeeper {
     }
 }
 
-/// Warning that `kubectl get events` shows of a pod or policy. Its name follows from its words, so several coordinators tell it once.
+/// Warning that `kubectl get events` shows of a pod or policy.
 fn event(notice: &PolicyNotice, world: PolicyWorld<'_>, unix: Duration) -> ApiWrite {
     let PolicyNotice { namespace, name, reason } = notice;
     let key = (namespace.clone(), name.clone());
@@ -104,30 +102,25 @@ fn event(notice: &PolicyNotice, world: PolicyWorld<'_>, unix: Duration) -> ApiWr
     };
     let uid = meta.map_or("", |ObjectMeta { uid, .. }| uid);
     let message = reason.to_string();
-    let words = sha256(&[format!("{uid}\0{message}").as_bytes()]);
-    let hash = words.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
-    let at = rfc3339(unix);
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": { "namespace": namespace, "name": format!("cairn-policy.{hash:016x}") },
-        "involvedObject": { "apiVersion": api, "kind": kind, "namespace": namespace, "name": name, "uid": uid },
-        "type": "Warning",
-        "reason": "NetworkPolicy",
-        "message": message,
-        "source": { "component": "cairn.internal/policies" },
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    });
-    ApiWrite::Create { path: format!("/api/v1/namespaces/{namespace}/events"), body: body.to_string() }
+    let warning = ObjectWarning {
+        prefix: "cairn-policy",
+        words: &format!("{uid}\0{message}"),
+        reporter: "cairn.internal/policies",
+        kind: (api, kind),
+        namespace,
+        name,
+        uid,
+        reason: "NetworkPolicy",
+        message: &message,
+    };
+    warning.write(unix)
 }
 
 #[cfg(test)]
 mod tests {
     use netpolicy::{KubernetesInventory, PolicyPart};
     use proptest::prelude::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 

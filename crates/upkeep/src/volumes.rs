@@ -11,7 +11,7 @@
 //! wrote by hand leads to no call. Which claims are ours to provision is Kubernetes' word (`storage-provisioner`), as for every
 //! provisioner (`external-provisioner`, `shouldProvision`).
 
-pub(crate) mod objects;
+mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

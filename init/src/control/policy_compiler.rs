@@ -144,6 +144,5 @@ fn look(keeper: &mut PolicyKeeper, followed: &Followed, nodes: &NodePrefixes) ->
 
 /// Prefixes of workers, by the names of their nodes.
 fn prefixes(state: &State) -> NodePrefixes {
-    let workers = state.machines().filter_map(|(id, _)| state.worker(id));
-    workers.filter_map(|worker| Some((worker.name.as_str().to_owned(), worker.pods?))).collect()
+    state.workers().filter_map(|(_, worker)| Some((worker.name.as_str().to_owned(), worker.pods?))).collect()
 }

@@ -150,8 +150,7 @@ fn moment() -> UpkeepTime {
 
 /// Workers, and all machines of the cluster.
 fn machines(state: &State) -> (Workers, BTreeSet<MachineId>) {
-    let workers = state.machines().filter_map(|(id, _)| state.worker(id).map(|record| (id, record)));
-    let workers = workers.map(|(id, record)| {
+    let workers = state.workers().map(|(id, record)| {
         let worker = Worker { machine: *id, roles: record.kubernetes.clone() };
         (record.name.clone(), worker)
     });

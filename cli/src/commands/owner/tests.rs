@@ -8,16 +8,10 @@ use crate::machine::fake::{self, Fake};
 
 /// A cluster whose coordinator lists this host's owner, for whom its record is.
 async fn owned() -> (tempfile::TempDir, Context, Fake) {
-    let (root, context, coordinator) = home::with_a_coordinator().await;
+    let (root, context, coordinator) = home::with_a_listed_coordinator().await;
     let OwnerKeys { key, recovery } = own(&context);
     let owner = record::OwnerRecord { key, recovery };
     coordinator.owners.lock().unwrap().push(ListedOwner { owner, recovers: true });
-    let row = ListedMachine {
-        id: coordinator.machine,
-        role: ClusterRole::Coordinator,
-        ..home::member("first", Standing::Member)
-    };
-    coordinator.listed.lock().unwrap().push(row);
     (root, context, coordinator)
 }
 

@@ -1,27 +1,10 @@
 //! Users as owners list, add and remove them, and as they come in themselves, at a coordinator that is a fake.
 
-use api::ListedMachine;
-use cluster::record::Standing;
-use model::ClusterRole;
-
 use super::*;
 use crate::args::{self, Cli};
 use crate::commands::cluster as clusters;
 use crate::context::home;
-use crate::machine::fake::Fake;
 use crate::store::Store;
-
-/// A cluster whose coordinator lists itself.
-async fn owned() -> (tempfile::TempDir, Context, Fake) {
-    let (root, context, coordinator) = home::with_a_coordinator().await;
-    let row = ListedMachine {
-        id: coordinator.machine,
-        role: ClusterRole::Coordinator,
-        ..home::member("first", Standing::Member)
-    };
-    coordinator.listed.lock().unwrap().push(row);
-    (root, context, coordinator)
-}
 
 /// Another person, whose host knows no cluster.
 fn person() -> (tempfile::TempDir, Context) {
@@ -60,7 +43,7 @@ fn again(context: &Context) -> Context {
 /// Proves: W9
 #[tokio::test]
 async fn a_user_is_added_comes_in_and_is_removed() {
-    let ((root, owner, coordinator), (_theirs, user)) = (owned().await, person());
+    let ((root, owner, coordinator), (_theirs, user)) = (home::with_a_listed_coordinator().await, person());
     let text = did(&["user", "key"], again(&user)).await.unwrap();
     assert_eq!(text, did(&["user", "key"], again(&user)).await.unwrap(), "made once");
     let file = root.path().join("alice.key");
@@ -102,7 +85,7 @@ async fn a_user_is_added_comes_in_and_is_removed() {
 /// Proves: W9
 #[tokio::test]
 async fn nothing_is_kept_of_a_cluster_that_lets_no_user_in() {
-    let ((_root, owner, _coordinator), (_theirs, user)) = (owned().await, person());
+    let ((_root, owner, _coordinator), (_theirs, user)) = (home::with_a_listed_coordinator().await, person());
     did(&["user", "key"], again(&user)).await.unwrap();
     let (mut session, meant) = owner.open_coordinator().await.unwrap();
     let place = owner::place(&meant, &session.machines().await.unwrap().rows).unwrap().to_text();
@@ -115,7 +98,7 @@ async fn nothing_is_kept_of_a_cluster_that_lets_no_user_in() {
 /// Proves: W9 Q6
 #[tokio::test]
 async fn bad_keys_and_names_are_refused_before_anybody_is_called() {
-    let (root, owner, coordinator) = owned().await;
+    let (root, owner, coordinator) = home::with_a_listed_coordinator().await;
     let file = root.path().join("key");
     let add = ["user", "add", "alice", "--key", file.to_str().unwrap()];
     assert_eq!(did(&add, again(&owner)).await.unwrap_err().code(), Code::Failed, "no file");

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ::volumes::{DRIVER, VolumeHolder, VolumeId};
-use keys::derive::sha256;
 use kubeapi::{ApiWrite, ObjectMeta, Objects, Resource, quantity};
 use model::MachineId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use services::storage::CLASS;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
+use crate::event::ObjectWarning;
 use crate::nodes::PLACE_LABEL;
 
 /// Annotations by which Kubernetes says who is to provision a claim (`pkg/controller/volume/persistentvolume`).
@@ -388,35 +386,19 @@ pub(super) fn capacity_deleted(told: &StorageCapacity) -> ApiWrite {
     ApiWrite::Delete { path: told.path(), options: String::from("{}") }
 }
 
-/// Reporter of events.
-const REPORTER: &str = "cairn.internal/upkeep";
-
-/// Warning that `kubectl describe` shows of a claim. Its name follows from its words, so the same warning is told once in its hour.
+/// Warning that `kubectl describe` shows of a claim.
 pub(super) fn event(claim: &VolumeClaim, reason: &str, message: &str, unix: Duration) -> ApiWrite {
     let ObjectMeta { namespace, name, uid, .. } = &claim.metadata;
-    let words = sha256(&[format!("{uid}\0{reason}\0{message}").as_bytes()]);
-    let hash = words.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
-    let at = rfc3339(unix);
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": { "namespace": namespace, "name": format!("cairn-volume.{hash:016x}") },
-        "involvedObject": {
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name, "uid": uid,
-        },
-        "type": "Warning",
-        "reason": reason,
-        "message": message,
-        "source": { "component": REPORTER },
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    });
-    ApiWrite::Create { path: format!("/api/v1/namespaces/{namespace}/events"), body: body.to_string() }
-}
-
-/// Moment as Kubernetes writes it; none past the year 9999.
-pub(crate) fn rfc3339(unix: Duration) -> Option<String> {
-    let seconds = i64::try_from(unix.as_secs()).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|at| at.format(&Rfc3339).ok())
+    let warning = ObjectWarning {
+        prefix: "cairn-volume",
+        words: &format!("{uid}\0{reason}\0{message}"),
+        reporter: "cairn.internal/upkeep",
+        kind: ("v1", "PersistentVolumeClaim"),
+        namespace,
+        name,
+        uid,
+        reason,
+        message,
+    };
+    warning.write(unix)
 }

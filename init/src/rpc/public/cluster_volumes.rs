@@ -53,7 +53,7 @@ pub(super) async fn list(context: &Context) -> Result<Vec<WorkerVolumes>, Status
     let (kubernetes, records) = (context.reach.kubernetes()?, context.reach.records()?);
     let held = held(&mut session(&kubernetes)?).await?;
     let workers: Vec<Worker> = records.read(|view, _| {
-        let workers = view.state().machines().filter_map(|(id, _)| view.state().worker(id).map(|it| (id, it)));
+        let workers = view.state().workers();
         workers.map(|(id, it)| Worker { machine: *id, name: it.name.clone(), address: it.vpn_ip }).collect()
     })?;
     let mut asked = JoinSet::new();
