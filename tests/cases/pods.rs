@@ -222,13 +222,10 @@ fn names(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["label", "pod/web", "app=web"])?;
     cluster.apply(t, &service)?;
     let pod = cluster.get("pod/web")?["status"]["podIP"].as_str().context("it has an address")?.to_owned();
-    cluster.kubectl(&[
-        "wait",
-        "--for=jsonpath={.endpoints[0].addresses[0]}",
-        "endpointslice",
-        "--selector=kubernetes.io/service-name=web",
-        POD,
-    ])?;
+    for comes in ["create", "jsonpath={.endpoints[0].addresses[0]}"] {
+        let slice = ["endpointslice", "--selector=kubernetes.io/service-name=web"];
+        cluster.kubectl(&["wait", &format!("--for={comes}"), slice[0], slice[1], POD])?;
+    }
     let expected = [
         ("kubernetes.default.svc.cluster.local", "10.96.0.1"),
         ("web.default.svc.cluster.local", pod.as_str()),
