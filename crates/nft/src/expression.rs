@@ -43,7 +43,15 @@ pub(crate) enum Meta {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Connection {
     State = 0,
+    Direction = 1,
     Status = 2,
+}
+
+/// Way of a packet in its connection (`IP_CT_DIR_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Original = 0,
+    Reply = 1,
 }
 
 /// Address that a route is looked up for (`NFTA_FIB_F_*`).
@@ -276,6 +284,7 @@ impl fmt::Display for Expression {
             Self::Meta(of, to) => write!(f, "[ meta load {} => reg {} ]", meta(*of), to.0),
             Self::SetMeta(of) => write!(f, "[ meta set {} with reg 1 ]", meta(*of)),
             Self::Connection(Connection::State) => f.write_str("[ ct load state => reg 1 ]"),
+            Self::Connection(Connection::Direction) => f.write_str("[ ct load direction => reg 1 ]"),
             Self::Connection(Connection::Status) => f.write_str("[ ct load status => reg 1 ]"),
             Self::Route(Looked::Source) => f.write_str("[ fib saddr type => reg 1 ]"),
             Self::Route(Looked::Destination) => f.write_str("[ fib daddr type => reg 1 ]"),

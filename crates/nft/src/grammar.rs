@@ -1,7 +1,7 @@
 //! Statements of rules as they are written (`nft(8)`), and what of them stands in commands, too. A word that is not known is an error.
 
 use crate::datatype::{Concatenation, Datatype, ValueError};
-use crate::expression::{Comparison, Connection, Looked, Verdict};
+use crate::expression::{Comparison, Connection, Direction, Looked, Verdict};
 use crate::message::Family;
 use crate::rule::{Field, Listed, MarkChange, NewDestination, Operand, SetUse, Side, Statement, address_of};
 use crate::word::{WordError, Words, number};
@@ -101,12 +101,21 @@ pub(crate) fn statement(table: Family, words: &mut Words) -> Read<Statement> {
     }
 }
 
-/// Whether the state or status of a connection is one of these, `ct state new,established`.
+/// Whether the state or status of a connection is one of these, `ct state new,established`, or the packet goes that way,
+/// `ct direction reply`.
 fn connection(words: &mut Words) -> Read<Statement> {
     // Bits of the kernel: `NF_CT_STATE_BIT` of each state, and `IPS_*`.
     const STATES: &[(&str, u32)] = &[("invalid", 1), ("established", 2), ("related", 4), ("new", 8), ("untracked", 64)];
     const STATUSES: &[(&str, u32)] = &[("snat", 16), ("dnat", 32)];
     words.expect("ct")?;
+    if words.accept("direction") {
+        let direction = match () {
+            () if words.accept("original") => Direction::Original,
+            () if words.accept("reply") => Direction::Reply,
+            () => return Err(words.unexpected().into()),
+        };
+        return Ok(Statement::Direction(direction));
+    }
     let (of, names) = match () {
         () if words.accept("state") => (Connection::State, STATES),
         () if words.accept("status") => (Connection::Status, STATUSES),

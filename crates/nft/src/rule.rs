@@ -3,7 +3,8 @@
 
 use crate::datatype::Datatype;
 use crate::expression::{
-    Comparison, Connection, Expression, Gives, Header, LOCAL, Looked, Meta, Register, SetName, Verdict, WITH_PORT,
+    Comparison, Connection, Direction, Expression, Gives, Header, LOCAL, Looked, Meta, Register, SetName, Verdict,
+    WITH_PORT,
 };
 use crate::message::Family;
 
@@ -95,6 +96,7 @@ pub(crate) enum Statement {
     },
     /// At least one of the bits is set.
     Connection(Connection, u32),
+    Direction(Direction),
     /// Whether the address is one of the machine's own.
     IsLocal(Looked),
     Mark {
@@ -222,6 +224,10 @@ impl<E, F: FnMut(&Anonymous<'_>) -> Result<SetName, E>> Expressions<F> {
             Statement::Connection(of, bits) => {
                 self.expressions.push(Expression::Connection(*of));
                 self.bits(*bits, Comparison::Unequal, 0);
+            }
+            Statement::Direction(way) => {
+                self.expressions.push(Expression::Connection(Connection::Direction));
+                self.equal(&[*way as u8]);
             }
             Statement::IsLocal(of) => {
                 self.expressions.push(Expression::Route(*of));
