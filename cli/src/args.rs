@@ -7,8 +7,7 @@ use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry,
-    ticket, user, volume,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry, ticket, user, volume, publish,
 };
 use crate::complete;
 use crate::context::{Context, machine_name};
@@ -127,6 +126,9 @@ pub(crate) enum Command {
     /// Volumes that workers keep for claims: list, remove
     #[command(subcommand)]
     Volume(volume::Command),
+    /// Ports that machines open to the networks of their uplinks: add, list, remove
+    #[command(subcommand)]
+    Publish(publish::Command),
     /// Completion of commands, options and names by the Tab key
     Completion(completion::Arguments),
     /// The process of a cluster's virtual network, which other commands start

@@ -13,6 +13,7 @@ pub(crate) mod machine;
 pub(crate) mod network;
 mod out_file;
 pub(crate) mod owner;
+pub(crate) mod publish;
 pub(crate) mod recover;
 pub(crate) mod registry;
 mod secret_input;

@@ -105,6 +105,11 @@ pub(crate) fn volumes() -> Vec<CompletionCandidate> {
     asked(free_volumes_of).into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// The numbers of the rules that publish ports.
+pub(crate) fn published() -> Vec<CompletionCandidate> {
+    asked(published_of).into_iter().map(CompletionCandidate::new).collect()
+}
+
 /// The container images of the machine that the command line means.
 pub(crate) fn images() -> Vec<CompletionCandidate> {
     asked(images_of).into_iter().map(CompletionCandidate::new).collect()
@@ -144,6 +149,10 @@ async fn registries_of(mut session: Session) -> Option<Vec<String>> {
 async fn free_volumes_of(mut session: Session) -> Option<Vec<String>> {
     let held = session.volumes().await.ok()?.into_iter().flat_map(|worker| worker.held).flatten();
     Some(held.filter(|(_, holder)| holder.is_none()).map(|(volume, _)| volume.volume.to_string()).collect())
+}
+
+async fn published_of(mut session: Session) -> Option<Vec<String>> {
+    Some(session.published().await.ok()?.rows.into_iter().map(|rule| rule.id.to_string()).collect())
 }
 
 async fn images_of(mut session: Session) -> Option<Vec<String>> {

@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry,
-    ticket, user, volume,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry, ticket, user, volume, publish,
 };
 use crate::failure::{Code, Failure, StartError};
 
@@ -31,6 +30,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Registry(command) => wait(registry::run(&command, &global.context()?, out)).map(done),
         Command::Volume(command) => wait(volume::run(&command, &global.context()?, out)).map(done),
         Command::User(command) => wait(user::run(&command, &global.context()?, out)).map(done),
+        Command::Publish(command) => wait(publish::run(&command, &global.context()?, out)).map(done),
         Command::Goldenticket(issue) => {
             wait(ticket::run(&ticket::Command::Issue(issue), &global.context()?, out)).map(done)
         }

@@ -9,7 +9,7 @@ use api::{
     ReleasedKey, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
 };
 use cluster::Knowledge;
-use cluster::record::{OwnerRecord, RegistryRecord, UserRecord, UserTerms};
+use cluster::record::{OwnerRecord, RegistryRecord, UserRecord, UserTerms, PublishRecord, PublishTerms};
 use cluster::request::Offer;
 use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
 use prost::Message;
@@ -165,6 +165,16 @@ pub fn volume_list(bytes: &[u8]) -> ParseVerdict {
 /// The volume that an owner has deleted.
 pub fn volume_removed(bytes: &[u8]) -> ParseVerdict {
     message::<wire::RemoveVolumeRequest, VolumeRemoval>(bytes)
+}
+
+/// Ports that are to be published.
+pub fn publish_added(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::PublishRequest, PublishTerms>(bytes)
+}
+
+/// The list of rules that publish ports.
+pub fn publish_list(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::ListPublishedResponse, ListPage<PublishRecord>>(bytes)
 }
 
 /// Knowledge with which a machine begins to listen.

@@ -222,6 +222,21 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "an owner's tool may be of another version",
     },
     FuzzTarget {
+        name: "publish_added",
+        run: calls::publish_added,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget {
+        name: "publish_list",
+        run: calls::publish_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget {
+        name: "published_part",
+        run: published_part,
+        because: "a coordinator may run another version, or be hostile",
+    },
+    FuzzTarget {
         name: "registries_part",
         run: registries_part,
         because: "a coordinator may run another version, or be hostile",
@@ -598,6 +613,11 @@ pub fn registries_part(bytes: &[u8]) -> ParseVerdict {
     outcome(&cluster::part::decode_registries(bytes))
 }
 
+/// Part of orders that names all open ports.
+pub fn published_part(bytes: &[u8]) -> ParseVerdict {
+    outcome(&cluster::published::decode_published(bytes))
+}
+
 /// A value of etcd, under every kind of key.
 pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
     let read = [
@@ -608,6 +628,7 @@ pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
         outcome(&cluster::record::TicketRecord::decode(bytes)),
         outcome(&cluster::record::RegistryRecord::decode(bytes)),
         outcome(&cluster::record::UserRecord::decode(bytes)),
+        outcome(&cluster::record::PublishRecord::decode(bytes)),
         outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
         outcome(&cluster::record::AuditLine::decode(bytes)),
     ];

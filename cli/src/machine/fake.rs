@@ -13,7 +13,7 @@ use api::{
     Condition, ListPage, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, VolumeRemoval, public_server,
 };
 use cluster::Denial;
-use cluster::record::{OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
+use cluster::record::{PublishRecord, PublishTerms, OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::activation::{Connection, Tries, Verdict};
@@ -607,6 +607,30 @@ impl public_server::Public for Api {
         self.owners_call("ListRegistries")?;
         let rows = self.registries.lock().unwrap().values().map(api::ListedRegistry::of).collect();
         Ok(Response::new(ListPage { old_since: None, rows }.into()))
+    }
+
+    async fn publish(&self, request: Request<PublishRequest>) -> Result<Response<PublishResponse>, Status> {
+        self.owners_call("Publish")?;
+        let (terms, mut rules) = (PublishTerms::try_from(request.into_inner())?, self.published.lock().unwrap());
+        let id = model::PublishId(7 + rules.len() as u64);
+        rules.push(PublishRecord { id, terms });
+        Ok(Response::new(PublishResponse {}))
+    }
+
+    async fn list_published(
+        &self,
+        _: Request<ListPublishedRequest>,
+    ) -> Result<Response<ListPublishedResponse>, Status> {
+        self.owners_call("ListPublished")?;
+        let rows = self.published.lock().unwrap().clone();
+        Ok(Response::new(ListPage { old_since: None, rows }.into()))
+    }
+
+    async fn unpublish(&self, request: Request<UnpublishRequest>) -> Result<Response<UnpublishResponse>, Status> {
+        self.owners_call("Unpublish")?;
+        let id = request.into_inner().into();
+        self.published.lock().unwrap().retain(|rule| rule.id != id);
+        Ok(Response::new(UnpublishResponse {}))
     }
 
     async fn remove_registry(

@@ -9,10 +9,7 @@ use api::wire::{
     AddOwnerRequest, AddUserRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
     DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
     IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
-    ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest, PowerOffRequest, RebootRequest,
-    RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest,
-    RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest,
-    SetRegistryRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, WaitConditionRequest, ListPublishedRequest, PublishRequest, UnpublishRequest,
 };
 use api::{
     ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
@@ -21,7 +18,7 @@ use api::{
 };
 use cluster::record;
 use cluster::request::Offer;
-use model::{MachineId, NodeName, OwnerPubKey, RegistryHost, TicketId, UserName};
+use model::{MachineId, NodeName, OwnerPubKey, RegistryHost, TicketId, UserName, PublishId};
 use pki::{IssueError, KeyError, TlsError, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
@@ -320,6 +317,24 @@ impl Session {
     pub(crate) async fn remove_user(&mut self, name: UserName) -> Result<(), CallError> {
         let request: RemoveUserRequest = name.into();
         decided(async || soon("RemoveUser", self.client.remove_user(request.clone())).await.map(drop)).await
+    }
+
+    /// Opens ports of machines by a rule.
+    pub(crate) async fn publish(&mut self, terms: record::PublishTerms) -> Result<(), CallError> {
+        let request: PublishRequest = terms.into();
+        decided(async || soon("Publish", self.client.publish(request.clone())).await.map(drop)).await
+    }
+
+    /// All rules that publish ports.
+    pub(crate) async fn published(&mut self) -> Result<ListPage<record::PublishRecord>, CallError> {
+        let answer = soon("ListPublished", self.client.list_published(ListPublishedRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("ListPublished"))
+    }
+
+    /// Publishes nothing by a rule any more.
+    pub(crate) async fn unpublish(&mut self, id: PublishId) -> Result<(), CallError> {
+        let request: UnpublishRequest = id.into();
+        decided(async || soon("Unpublish", self.client.unpublish(request)).await.map(drop)).await
     }
 
     /// Has the machine take an image; what it lacks of that it asks for.

@@ -36,6 +36,7 @@ mod not_yet;
 mod open;
 mod orders;
 mod owners;
+mod published;
 mod records;
 mod registries;
 mod service;

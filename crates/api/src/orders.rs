@@ -4,6 +4,7 @@ use cluster::Knowledge;
 use cluster::orders::{KnownPart, KnownParts, Order, PartName};
 use cluster::part::{MOST_PART_BYTES, PartHash, decode_registries};
 use netpolicy::PolicyPart;
+use cluster::published::decode_published;
 
 use crate::field_error::{fixed, present};
 use crate::{FieldError, Problem, wire};
@@ -32,6 +33,7 @@ impl TryFrom<wire::PeersRequest> for Knowledge {
                 wire::PartName::Unspecified => continue,
                 wire::PartName::Registries => PartName::Registries,
                 wire::PartName::Policies => PartName::Policies,
+                wire::PartName::Published => PartName::Published,
             };
             let hash = part.hash.as_deref().map(|hash| fixed("hash", hash).map(PartHash)).transpose()?;
             let known = KnownPart { version: part.version.map(Into::into), hash };
@@ -48,6 +50,7 @@ impl From<PartName> for wire::PartName {
         match name {
             PartName::Registries => Self::Registries,
             PartName::Policies => Self::Policies,
+            PartName::Published => Self::Published,
         }
     }
 }
@@ -66,6 +69,7 @@ impl TryFrom<wire::OrderedPart> for Order {
             wire::PartName::Unspecified => return Err(FieldError::new("name", Problem::Unknown)),
             wire::PartName::Registries => PartName::Registries,
             wire::PartName::Policies => PartName::Policies,
+            wire::PartName::Published => PartName::Published,
         };
         if order.contents.as_ref().is_some_and(|contents| contents.len() > MOST_PART_BYTES) {
             return Err(FieldError::new("contents", Problem::Range));
@@ -73,6 +77,7 @@ impl TryFrom<wire::OrderedPart> for Order {
         if let Some(contents) = &order.contents {
             let is_read = match name {
                 PartName::Registries => decode_registries(contents).is_ok(),
+                PartName::Published => decode_published(contents).is_ok(),
                 PartName::Policies => PolicyPart::read(contents).is_ok(),
             };
             if !is_read {

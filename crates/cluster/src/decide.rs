@@ -6,6 +6,7 @@
 mod cold_start;
 mod machines;
 mod owners;
+mod publish;
 mod redeem;
 mod registries;
 mod roles;
@@ -70,6 +71,8 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denia
         Asks::RemoveRegistry(host) => registries::remove(ground, by, *host),
         Asks::AddUser(terms) => users::add(ground, by, terms),
         Asks::RemoveUser(name) => users::remove(ground, by, name),
+        Asks::Publish(terms) => publish::add(ground, by, terms),
+        Asks::Unpublish(id) => publish::remove(ground, by, *id),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
 
 use keys::endpoint::BadEndpoint;
-use model::{Level, MachineId, NodeName, UserName};
+use model::{Level, MachineId, NodeName, UserName, PublishId, UplinkPort};
 
 use crate::members::MOST_COORDINATORS;
-use crate::record::{MOST_OWNERS, MOST_REGISTRIES, MOST_USER_KEYS, MOST_USERS, Release};
+use crate::record::{MOST_OWNERS, MOST_REGISTRIES, MOST_USER_KEYS, MOST_USERS, Release, MOST_PUBLISHED};
 
 /// Reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -192,6 +192,19 @@ pub enum Denial {
     /// Too much for one word to a worker.
     #[error("the certificates of all registries together are too large; give fewer of them")]
     RegistriesTooLarge,
+    /// Enough.
+    #[error("the cluster has {MOST_PUBLISHED} rules that publish ports already; remove one first")]
+    PublishedExhausted,
+    /// Another rule opens the port of the same machine.
+    #[error(
+        "rule {rule} publishes {port} of the same machines already; remove that rule first, or name other machines"
+    )]
+    PortPublished {
+        /// Port that both name.
+        port: UplinkPort,
+        /// Rule that has it.
+        rule: PublishId,
+    },
     /// Without this owner nobody could ask for anything.
     #[error("it is the last owner, and without one nobody could ask the cluster for anything; add another owner first")]
     LastOwner,

@@ -6,12 +6,11 @@ use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, MirrorUrl, NodeName,
-    OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, TicketPubKey, UserPubKey, Uuid, VPN_PREFIX, VpnPubKey,
+    OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, TicketPubKey, UserPubKey, Uuid, VPN_PREFIX, VpnPubKey, PortProtocol, PublishId, UplinkPort,
 };
 
 use crate::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release,
-    Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord, UserTerms,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord, UserTerms, PublishRecord, PublishTerms,
 };
 use crate::redeem::RedeemBody;
 
@@ -124,4 +123,11 @@ pub(crate) fn registry(n: u8, mirrors: u8) -> RegistryRecord {
     let host = RegistryHost::read(&format!("r{n}.example.org")).expect("a host");
     let mirror = |n| MirrorUrl::read(&format!("https://m{n}.example.org")).expect("a URL");
     RegistryRecord::new(host, (0..mirrors).map(mirror).collect(), vec![vec![n; 9]]).expect("a registry")
+}
+
+/// Rule number `n`: one port of machine 1.
+pub(crate) fn published(n: u8) -> PublishRecord {
+    let port = UplinkPort::new(PortProtocol::Tcp, 1000 + u16::from(n)).expect("a port");
+    let terms = PublishTerms::new([port].into(), [machine(1).id()].into(), BTreeSet::new());
+    PublishRecord { id: PublishId(n.into()), terms: terms.expect("a rule") }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use model::{DiskUuid, Ipv4Prefix, MachineId, RegistryHost, TicketId, UserName, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, MachineId, RegistryHost, TicketId, UserName, VpnPubKey, PublishId};
 
 /// Where Cairn's keys begin. Kubernetes' lie elsewhere, and its user may read nothing here.
 pub const PREFIX: &str = "/cairn/v1/";
@@ -39,6 +39,8 @@ pub enum Key {
     Registry(RegistryHost),
     /// A user's record.
     User(UserName),
+    /// Rule that publishes ports.
+    Publish(PublishId),
     /// The cold-start key's epoch.
     ColdStart,
     /// A line of the audit.
@@ -116,6 +118,7 @@ impl Key {
             "ticket" => name.parse().ok().map(Self::Ticket),
             "registry" => RegistryHost::read(name).ok().map(Self::Registry),
             "user" => name.parse().ok().map(Self::User),
+            "publish" => name.parse().ok().map(Self::Publish),
             "audit" => AuditId::read(name).map(Self::Audit),
             _ => None, // no row
         }
@@ -133,6 +136,7 @@ impl Key {
             Self::Ticket(_) => "ticket",
             Self::Registry(_) => "registry",
             Self::User(_) => "user",
+            Self::Publish(_) => "publish",
             Self::ColdStart => "cold-start",
             Self::Audit(_) => "audit",
         }
@@ -191,6 +195,7 @@ impl fmt::Display for Key {
             Self::Ticket(id) => write!(f, "{PREFIX}{kind}/{id}"),
             Self::Registry(host) => write!(f, "{PREFIX}{kind}/{host}"),
             Self::User(name) => write!(f, "{PREFIX}{kind}/{name}"),
+            Self::Publish(id) => write!(f, "{PREFIX}{kind}/{id}"),
             Self::Audit(id) => write!(f, "{PREFIX}{kind}/{id}"),
         }
     }
@@ -219,6 +224,7 @@ mod tests {
             "[a-z0-9]{1,60}\\.[a-z]{1,60}(:[1-9][0-9]{1,3})?"
                 .prop_map(|host| Key::Registry(RegistryHost::read(&host).expect("a host"))),
             "[a-z][a-z0-9-]{0,31}".prop_map(|name| Key::User(name.parse().expect("a name"))),
+            any::<u64>().prop_map(|id| Key::Publish(PublishId(id))),
             audit().prop_map(Key::Audit),
         ]
     }
@@ -297,6 +303,10 @@ mod tests {
             "/cairn/v1/user/",
             "/cairn/v1/user/system:admin",
             "/cairn/v1/user/a/b",
+            "/cairn/v1/publish/",
+            "/cairn/v1/publish/07",
+            "/cairn/v1/publish/+7",
+            "/cairn/v1/publish/18446744073709551616",
             "/cairn/v1/audit/changed/1",
             "/cairn/v1/audit/changed/+000000000000001",
             "/cairn/v1/audit/changed/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/0000000000000001",

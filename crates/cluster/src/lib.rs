@@ -16,6 +16,7 @@
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
 //! * [`orders`], [`part`]: what one machine is to go by besides, in parts; the parts.
+//! * [`published`]: which ports of its uplinks a machine is to open.
 //! * [`desired`](mod@desired): what one machine is to be.
 //! * [`word`]: what a coordinator says to one machine.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
@@ -43,6 +44,7 @@ pub mod orders;
 pub mod part;
 pub mod peer;
 pub mod peers;
+pub mod published;
 pub mod record;
 pub mod redeem;
 mod refusal;

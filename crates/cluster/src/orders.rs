@@ -1,6 +1,6 @@
 //! Orders: what coordinators tell a machine to go by beside desired state and peers, in parts that are told one by one, each where the
-//! machine has another one. There are two, both told to workers: the registries, and what the policies of Kubernetes' network say of
-//! the worker's pods.
+//! machine has another one. All are told to workers: the registries, the ports that are open on the worker's uplinks, and what the
+//! policies of Kubernetes' network say of the worker's pods.
 //!
 //! ```text
 //!   State ─ order(machine, KnownParts) ───────────┬─► Order: one part, whole, or that there is none ─► OrderBook ─► KnownParts
@@ -11,11 +11,13 @@
 //! records: each coordinator compiles them by itself, to the same bytes as every other, and as of the same records the one that is
 //! listened to is right.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use model::{MachineId, NodeName};
 
 use crate::part::{OrderPart, PartHash, decode_registries};
+use crate::published::{OpenPort, decode_published};
 use crate::record::{BadRecord, RegistryRecord};
 use crate::state::{State, StateVersion};
 
@@ -26,11 +28,13 @@ pub enum PartName {
     Registries,
     /// Connections that a worker's pods may have: `netpolicy::part` has its contents.
     Policies,
+    /// Ports that are open on the machine's uplinks, for workers.
+    Published,
 }
 
 impl PartName {
     /// All that this version understands.
-    pub const ALL: [Self; 2] = [Self::Registries, Self::Policies];
+    pub const ALL: [Self; 3] = [Self::Registries, Self::Policies, Self::Published];
 }
 
 /// Part that a machine understands, and what it has of it.
@@ -89,10 +93,13 @@ impl State {
         let version = self.order_version()?;
         let order = known.iter().find_map(|(name, known)| {
             let part = match name {
-                PartName::Registries => self.registries_part().filter(|_| self.worker(machine).is_some()),
+                PartName::Registries => {
+                    self.registries_part().filter(|_| self.worker(machine).is_some()).map(Cow::Borrowed)
+                }
+                PartName::Published => self.published_part(machine).map(Cow::Owned),
                 PartName::Policies => return None, // the records say nothing of them
             };
-            known.is_to_hear(part.map(OrderPart::hash), version).then(|| Order {
+            known.is_to_hear(part.as_deref().map(OrderPart::hash), version).then(|| Order {
                 name: *name,
                 version,
                 contents: part.map(|part| part.contents().to_vec()),
@@ -154,8 +161,19 @@ impl OrderBook {
     /// # Errors
     /// [`BadRecord`] names what makes no sense.
     pub fn registries(&self) -> Result<Vec<RegistryRecord>, BadRecord> {
-        let part = self.0.get(&PartName::Registries).and_then(|heard| heard.part.as_ref());
-        part.map_or(Ok(Vec::new()), |part| decode_registries(part.contents()))
+        self.part(PartName::Registries).map_or(Ok(Vec::new()), decode_registries)
+    }
+
+    /// Ports that are open on the machine's uplinks as it is ordered.
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn open_ports(&self) -> Result<Vec<OpenPort>, BadRecord> {
+        self.part(PartName::Published).map_or(Ok(Vec::new()), decode_published)
+    }
+
+    fn part(&self, name: PartName) -> Option<&[u8]> {
+        self.0.get(&name).and_then(|heard| heard.part.as_ref()).map(OrderPart::contents)
     }
 
     /// Bytes of what the policies say of the machine's pods; none where nothing was heard, which is not the same as no policies.
@@ -167,13 +185,16 @@ impl OrderBook {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
+    use model::{PortProtocol, PublishId, UplinkPort};
     use proptest::prelude::*;
     use proptest::sample::Index;
 
     use super::*;
     use crate::fixture;
     use crate::key::Key;
-    use crate::record::{ChangeCount, Cluster};
+    use crate::record::{ChangeCount, Cluster, PublishRecord, PublishTerms};
     use crate::state::{Change, KeyValue};
 
     /// A change that is written in one revision, with the version.
@@ -183,6 +204,10 @@ mod tests {
         Set(u8, u8),
         /// Removal of this registry.
         Removed(u8),
+        /// A rule opens this port of the machine.
+        Published(u16),
+        /// Removal of that rule.
+        Unpublished(u16),
         /// The machine is a worker, or none.
         Worker(bool),
         /// A coordinator goes on from its own copy: what it had not seen is gone.
@@ -193,6 +218,8 @@ mod tests {
         prop_oneof![
             4 => (1_u8..4, 1_u8..4).prop_map(|(n, mirrors)| Written::Set(n, mirrors)),
             3 => (1_u8..4).prop_map(Written::Removed),
+            2 => (1_u16..4).prop_map(Written::Published),
+            2 => (1_u16..4).prop_map(Written::Unpublished),
             1 => any::<bool>().prop_map(Written::Worker),
             1 => Just(Written::Recovered),
         ]
@@ -206,9 +233,11 @@ mod tests {
             // After a recovery revisions count anew.
             let revision = match written {
                 Written::Recovered => 1,
-                Written::Set(..) | Written::Removed(_) | Written::Worker(_) => {
-                    state.version().map_or(0, |(_, revision)| revision) + 1
-                }
+                Written::Set(..)
+                | Written::Removed(_)
+                | Written::Published(_)
+                | Written::Unpublished(_)
+                | Written::Worker(_) => state.version().map_or(0, |(_, revision)| revision) + 1,
             };
             let put = |key: Key, value| Change::Put(KeyValue { key: key.bytes(), value, mod_revision: revision });
             let change = match *written {
@@ -219,6 +248,10 @@ mod tests {
                 Written::Removed(n) => {
                     let key = Key::Registry(fixture::registry(n, 1).host()).bytes();
                     Change::Delete { key, mod_revision: revision }
+                }
+                Written::Published(n) => put(Key::Publish(rule(n).id), rule(n).encode()),
+                Written::Unpublished(n) => {
+                    Change::Delete { key: Key::Publish(rule(n).id).bytes(), mod_revision: revision }
                 }
                 Written::Worker(works) => {
                     let mut machine = fixture::machine(1);
@@ -238,10 +271,26 @@ mod tests {
         states
     }
 
-    /// Registries that the machine is to go by, without any of the above.
-    fn wanted(state: &State) -> Vec<RegistryRecord> {
+    /// Rule number `n`, which opens port `n` of the machine.
+    fn rule(n: u16) -> PublishRecord {
+        let ports = [UplinkPort::new(PortProtocol::Tcp, n).expect("a port")].into();
+        let terms = PublishTerms::new(ports, [id()].into(), [].into()).expect("a rule");
+        PublishRecord { id: PublishId(n.into()), terms }
+    }
+
+    /// Registries, and numbers of ports, as a machine has heard of them.
+    type Ordered = (Vec<RegistryRecord>, Vec<u16>);
+
+    fn heard(book: &OrderBook) -> Ordered {
+        let ports = book.open_ports().expect("our own").iter().map(|open| open.port.number()).collect();
+        (book.registries().expect("our own"), ports)
+    }
+
+    /// Registries and ports that the machine is to go by, without any of the above.
+    fn wanted(state: &State) -> Ordered {
         let works = state.machine(&id()).is_some_and(|machine| machine.pods.is_some());
-        if works { state.registries().values().cloned().collect() } else { Vec::new() }
+        let ports = state.published().keys().map(|id| u16::try_from(id.0).expect("it is small"));
+        if works { (state.registries().values().cloned().collect(), ports.collect()) } else { Ordered::default() }
     }
 
     fn id() -> MachineId {
@@ -273,7 +322,7 @@ mod tests {
     proptest! {
         /// Orders that are lost, late or told by a coordinator that lags end with what the newest records say.
         ///
-        /// Proves: W5
+        /// Proves: A7 W5
         #[test]
         fn a_machine_ends_with_the_orders_of_the_newest_records(
             all in prop::collection::vec(written(), 1..30),
@@ -283,7 +332,7 @@ mod tests {
             let mut seen = [0_usize; 3];
             let mut book = OrderBook::default();
             let (mut attended, mut known, mut under_way) = (0, book.known(), Vec::new());
-            let mut before = None;
+            let mut before = [None; 2];
             for step in steps {
                 match step {
                     Step::Listens(whom) => {
@@ -296,26 +345,25 @@ mod tests {
                     }
                     Step::Tells => under_way.extend(states[seen[attended]].order(&id(), &mut known)),
                     Step::Arrives(which) => if !under_way.is_empty() {
-                        let was = book.registries();
+                        let was = heard(&book);
                         let changes = book.take(under_way.swap_remove(which.index(under_way.len())));
-                        prop_assert_eq!(was != book.registries(), changes);
+                        prop_assert_eq!(was != heard(&book), changes);
                     }
                 }
-                let version = book.known()[&PartName::Registries].version;
-                prop_assert!(version >= before);
-                before = version;
-                if let Some(version) = version {
-                    let of = states.iter().find(|state| state.order_version() == Some(version)).expect("a state");
-                    prop_assert_eq!(book.registries(), Ok(wanted(of)), "what is gone by was so once");
-                }
+                let versions = PartName::ALL.map(|name| book.known()[&name].version);
+                prop_assert!(versions.iter().zip(before).all(|(now, before)| *now >= before));
+                before = versions;
+                let of = |version| states.iter().find(|state| state.order_version() == version).map(wanted);
+                let [registries, ports] = versions.map(|version| version.and_then(|it| of(Some(it))));
+                prop_assert!(registries.is_none_or(|(of, _)| of == heard(&book).0), "what is gone by was so once");
+                prop_assert!(ports.is_none_or(|(_, of)| of == heard(&book).1), "what is gone by was so once");
             }
             // Orders are not lost on a connection, and come in their order there.
             for state in [&states[seen[attended]], &states[states.len() - 1]] {
-                for order in under_way.drain(..).chain(state.order(&id(), &mut known)).collect::<Vec<_>>() {
-                    book.take(order);
-                }
+                under_way.extend(iter::from_fn(|| state.order(&id(), &mut known)));
+                under_way.drain(..).for_each(|order| _ = book.take(order));
             }
-            prop_assert_eq!(book.registries(), Ok(wanted(&states[states.len() - 1])));
+            prop_assert_eq!(heard(&book), wanted(&states[states.len() - 1]));
             prop_assert_eq!(states[states.len() - 1].order(&id(), &mut book.known()), None, "nothing is new then");
         }
     }

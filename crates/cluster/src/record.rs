@@ -7,6 +7,7 @@ mod audit;
 mod cluster;
 mod cold_start;
 mod machine;
+mod publish;
 mod registry;
 mod ticket;
 mod user;
@@ -27,6 +28,11 @@ pub(crate) use cluster::{OWNER, OwnerWire, read_owners};
 pub use cold_start::{ColdStartEpochs, NextEpoch};
 pub(crate) use cold_start::{EPOCH, EpochWire};
 pub use machine::{Admission, Endpoints, Generations, MachineRecord, Standing, Times};
+pub use publish::{
+    BadPublish, MOST_PUBLISHED, MOST_PUBLISHED_PORTS, MOST_PUBLISHED_SOURCES, MOST_PUBLISHING_MACHINES, PublishRecord,
+    PublishTerms,
+};
+pub(crate) use publish::{in_order, texts};
 pub use registry::{
     BadRegistry, MOST_AUTHORITIES_BYTES, MOST_MIRRORS, MOST_REGISTRIES, MOST_REGISTRIES_BYTES, RegistryRecord,
 };
@@ -131,6 +137,9 @@ pub enum BadRecord {
     /// A registry that is none.
     #[error("its registry cannot be used")]
     Registry(#[from] BadRegistry),
+    /// Ports that cannot be published so.
+    #[error("its ports cannot be published so")]
+    Publish(#[from] BadPublish),
     /// Two fields that contradict each other, or a list that says the same twice.
     #[error("it contradicts itself: {0}")]
     Contradiction(&'static str),

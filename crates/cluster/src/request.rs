@@ -6,11 +6,10 @@ use std::collections::BTreeSet;
 use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use model::{
-    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RegistryHost,
-    TicketId, TicketPubKey, UserName,
+    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RegistryHost, TicketId, TicketPubKey, UserName, PublishId,
 };
 
-use crate::record::{Cluster, MachineRecord, OwnerRecord, RegistryRecord, Release, UnixSeconds, UserTerms};
+use crate::record::{Cluster, MachineRecord, OwnerRecord, RegistryRecord, Release, UnixSeconds, UserTerms, PublishTerms};
 use crate::redeem::RedeemRequest;
 use crate::role::AnyRole;
 
@@ -122,6 +121,10 @@ pub enum Asks {
     AddUser(UserTerms),
     /// Let a person use Kubernetes no more.
     RemoveUser(UserName),
+    /// Publish ports.
+    Publish(Box<PublishTerms>),
+    /// Publish no ports by this rule any more.
+    Unpublish(PublishId),
 }
 
 /// Terms of a ticket that an owner asks for.

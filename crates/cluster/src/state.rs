@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RegistryHost, TicketId, UserName, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RegistryHost, TicketId, UserName, VpnPubKey, PublishId};
 
 use crate::key::{BadKey, Key};
 use crate::members::{Look, Members};
 use crate::part::OrderPart;
 use crate::record::{
-    BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, RegistryRecord, TicketRecord,
-    UserRecord,
+    BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, RegistryRecord, TicketRecord, UserRecord, PublishRecord,
 };
 
 /// A key with its value, as etcd gives it.
@@ -118,6 +117,7 @@ pub struct State {
     /// All registries, as workers are told of them.
     registries_part: Option<OrderPart>,
     users: BTreeMap<UserName, UserRecord>,
+    published: BTreeMap<PublishId, PublishRecord>,
     disks: BTreeMap<DiskUuid, MachineId>,
     vpn_keys: BTreeMap<VpnPubKey, MachineId>,
     addresses: BTreeMap<Ipv4Addr, MachineId>,
@@ -141,6 +141,7 @@ enum Read {
     Ticket(TicketId, Option<Box<TicketRecord>>),
     Registry(RegistryHost, Option<Box<RegistryRecord>>),
     User(UserName, Option<Box<UserRecord>>),
+    Publish(PublishId, Option<Box<PublishRecord>>),
     Disk(DiskUuid, Option<MachineId>),
     VpnKey(VpnPubKey, Option<MachineId>),
     Address(Ipv4Addr, Option<MachineId>),
@@ -209,6 +210,7 @@ impl State {
             Read::Ticket(id, ticket) => set(&mut self.tickets, id, ticket.map(|ticket| *ticket)),
             Read::Registry(host, registry) => set(&mut self.registries, host, registry.map(|registry| *registry)),
             Read::User(name, user) => set(&mut self.users, name, user.map(|user| *user)),
+            Read::Publish(id, rule) => set(&mut self.published, id, rule.map(|rule| *rule)),
             Read::Disk(disk, holder) => set(&mut self.disks, disk, holder),
             Read::VpnKey(key, holder) => set(&mut self.vpn_keys, key, holder),
             Read::Address(address, holder) => set(&mut self.addresses, address, holder),
@@ -372,6 +374,12 @@ impl State {
         self.users.get(name)
     }
 
+    /// Rules that publish ports, by number.
+    #[must_use]
+    pub const fn published(&self) -> &BTreeMap<PublishId, PublishRecord> {
+        &self.published
+    }
+
     /// Machine whose disk this is or was.
     #[must_use]
     pub fn disk(&self, disk: &DiskUuid) -> Option<&MachineId> {
@@ -459,6 +467,13 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
                 return Err(BadState::Misplaced(Box::new(key)));
             }
             Read::User(name, user.map(Box::new))
+        }
+        Key::Publish(id) => {
+            let rule = value.map(PublishRecord::decode).transpose().map_err(refused)?;
+            if rule.as_ref().is_some_and(|rule| rule.id != id) {
+                return Err(BadState::Misplaced(Box::new(key)));
+            }
+            Read::Publish(id, rule.map(Box::new))
         }
         Key::Disk(disk) => Read::Disk(disk, holder()?),
         Key::VpnKey(vpn_key) => Read::VpnKey(vpn_key, holder()?),

@@ -25,6 +25,8 @@ mod guards;
 mod observed;
 #[path = "decide/properties.rs"]
 mod properties;
+#[path = "decide/published.rs"]
+mod published;
 #[path = "decide/refused.rs"]
 mod refused;
 #[path = "decide/registries.rs"]

@@ -18,6 +18,7 @@ mod machine;
 mod net;
 mod pcr;
 mod progress;
+mod publish;
 mod registry;
 mod secret;
 mod user;
@@ -38,6 +39,7 @@ pub use net::{
 };
 pub use pcr::PcrSelection;
 pub use progress::{Halted, PowerOn, Settled, Underway, WaitState, Waiting};
+pub use publish::{BadUplinkPort, PortProtocol, PublishId, UplinkPort};
 pub use registry::{
     BadMirrorUrl, BadRegistryHost, MOST_MIRROR_URL_BYTES, MOST_REGISTRY_HOST_BYTES, MirrorUrl, RegistryHost,
 };

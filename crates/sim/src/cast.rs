@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Standing,
-    Times, UnixSeconds, UserTerms,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Standing, Times, UnixSeconds, UserTerms, PublishTerms,
 };
 use cluster::redeem::{RedeemBody, RedeemRequest};
 use cluster::request::FirstRecords;
@@ -14,8 +13,7 @@ use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId,
-    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, UserPubKey, Uuid,
-    VpnPubKey,
+    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, UserPubKey, Uuid, VpnPubKey, PortProtocol, UplinkPort,
 };
 
 /// Time that a world's clocks show in the beginning.
@@ -49,6 +47,14 @@ pub fn registry(n: u8, mirrors: u8) -> RegistryRecord {
     let host = RegistryHost::read(&format!("r{n}.example.org")).expect("a host");
     let mirror = |n| MirrorUrl::read(&format!("https://m{n}.example.org")).expect("a URL");
     RegistryRecord::new(host, (0..mirrors).map(mirror).collect(), vec![vec![n; 9]]).expect("it says something")
+}
+
+/// Makes terms by which port `n` of this machine is open.
+#[must_use]
+pub fn published(n: u16, machine: u16) -> PublishTerms {
+    let port = UplinkPort::new(PortProtocol::Tcp, n).expect("no port is 0");
+    let terms = PublishTerms::new([port].into(), [id(machine)].into(), BTreeSet::new());
+    terms.expect("it is no port of Cairn's own")
 }
 
 /// The public key of machine `n`.

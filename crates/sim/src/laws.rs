@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::key::Key;
 use cluster::members::{Members, quorum};
-use cluster::record::{Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, TicketRecord, UserRecord};
+use cluster::record::{Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, TicketRecord, UserRecord, PublishRecord};
 use cluster::state::Change;
 use cluster::txn::Grant;
 use keys::cold_start::Epoch;
@@ -52,7 +52,7 @@ impl Laws {
     /// # Errors
     /// [`Breach`] names the law.
     pub fn changed(&mut self, changes: &[Change]) -> Result<(), Breach> {
-        let (mut versions, recoveries) = (0, self.recoveries);
+        let (mut versions, mut made, recoveries) = (0, Vec::new(), self.recoveries);
         for change in changes {
             let (bytes, value) = match change {
                 Change::Put(pair) => (&pair.key, Some(pair.value.as_slice())),
@@ -62,7 +62,10 @@ impl Laws {
             let unread = |how: &dyn std::fmt::Display| Breach { law, how: how.to_string() };
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
-                let may_go = matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_));
+                let may_go = matches!(
+                    key,
+                    Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_) | Key::Publish(_)
+                );
                 holds("records stay", may_go, || format!("{key} is gone"))?;
                 continue;
             };
@@ -90,9 +93,16 @@ impl Laws {
                 Key::ColdStart => {
                     self.epochs(ColdStartEpochs::decode(value).map_err(|error| unread(&error))?)?;
                 }
+                Key::Publish(id) => {
+                    let rule = PublishRecord::decode(value).map_err(|error| unread(&error))?;
+                    holds("a rule has its own number", rule.id == id, || format!("{rule:?} under {id}"))?;
+                    made.push(id);
+                }
                 Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::Audit(_) => {}
             }
         }
+        let anew = made.iter().all(|id| id.0 == self.changes);
+        holds("no rule is another under its number", anew, || format!("{made:?} in change {}", self.changes))?;
         let audit_only = changes.iter().all(|change| match change {
             Change::Put(pair) => matches!(Key::read(&pair.key), Ok(Key::Audit(_))),
             Change::Delete { .. } => false,

@@ -11,6 +11,7 @@ use cluster::View;
 use cluster::desired::Desired;
 use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
+use cluster::orders::OrderBook;
 use keys::identity::Identity;
 use model::{Assignment, ClusterRole, KubernetesRole, MachineId};
 use services::{EtcdCluster, EtcdPlan, ServicePlan, ServiceRole};
@@ -206,6 +207,11 @@ impl Performer {
 
     pub(super) fn told(&self) -> &Told {
         &self.0.told
+    }
+
+    /// Tells of each other order that the machine goes by.
+    pub(crate) fn ordered(&self) -> watch::Receiver<OrderBook> {
+        self.0.orders.watch()
     }
 
     pub(super) fn orders(&self) -> &Orders {

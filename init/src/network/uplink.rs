@@ -6,6 +6,7 @@
 mod carrier;
 mod dhcp;
 mod filter;
+pub(crate) mod published;
 mod rules;
 
 use std::fs;
@@ -13,6 +14,8 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use cluster::published::OpenPort;
+use cluster::record::BadRecord;
 use model::{Assignment, Ipv4Prefix, NetworkConfig, Prefixes};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
@@ -45,6 +48,9 @@ pub(crate) enum Error {
     /// The filter is not in force: without it no link goes up.
     #[error("set the filter of packets")]
     Filter(#[source] nftables::Error),
+    /// Orders make no sense.
+    #[error("read which ports are ordered to be open")]
+    Published(#[from] BadRecord),
     /// The route that keeps packets to pods from leaving by an uplink was refused.
     #[error("set the route to pods that are not there")]
     NoPod(#[source] rtnetlink::Error),
@@ -125,6 +131,10 @@ pub(crate) struct Uplink {
 #[derive(Debug)]
 struct InForce {
     filter: String,
+    /// Ground that the filter is made from, besides the links.
+    prefixes: Prefixes,
+    assignment: Option<Assignment>,
+    published: Vec<OpenPort>,
     /// Address among those of its pods at which the machine serves them; on `lo`.
     gateway: Option<Ipv4Addr>,
     /// Whether other programs may have set what leads to pods.
@@ -152,7 +162,7 @@ impl Uplink {
         let links = links().map_err(|error| Error::List("links", error))?;
         let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
-        let filter = filter(&links, prefixes, None);
+        let filter = filter(&links, (prefixes, None), &[]);
         nftables::perform(children, TextFile::Filter, &filter).await.map_err(Error::Filter)?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
@@ -175,7 +185,9 @@ impl Uplink {
                 }
             }
         }
-        let in_force = Arc::new(AsyncMutex::new(InForce { filter, gateway: None, leads: false }));
+        let (assignment, published) = (None, Vec::new());
+        let in_force = InForce { filter, prefixes, assignment, published, gateway: None, leads: false };
+        let in_force = Arc::new(AsyncMutex::new(in_force));
         let policies = PolicyTable::of(children);
         Ok(Self { network, policies, children: children.clone(), links, in_force })
     }
@@ -186,11 +198,9 @@ impl Uplink {
     /// [`Error`] names the step; rules are left that deny no less than before.
     pub(crate) async fn belong(&self, prefixes: Prefixes, assignment: &Assignment) -> Result<(), Error> {
         let mut in_force = self.in_force.lock().await;
-        let wanted = filter(&self.links, prefixes, Some(assignment));
-        if wanted != in_force.filter {
-            nftables::perform(&self.children, TextFile::Filter, &wanted).await.map_err(Error::Filter)?;
-            in_force.filter = wanted;
-        }
+        let wanted = filter(&self.links, (prefixes, Some(assignment)), &in_force.published);
+        self.perform(&mut in_force, wanted).await?;
+        (in_force.prefixes, in_force.assignment) = (prefixes, Some(assignment.clone()));
         if let Some(pods) = assignment.pods() {
             self.policies.begin(pods).await.map_err(Error::Filter)?;
         }
@@ -202,6 +212,27 @@ impl Uplink {
         in_force.leads |= gateway.is_some();
         rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
+        Ok(())
+    }
+
+    /// Opens these ports to the networks of the uplinks, and no others, from now on; the same again changes nothing. A port that was
+    /// open is closed to connections that began then, too.
+    ///
+    /// # Errors
+    /// [`Error::Filter`]; the ports of before are open then.
+    pub(crate) async fn publish(&self, ports: Vec<OpenPort>) -> Result<(), Error> {
+        let mut in_force = self.in_force.lock().await;
+        let wanted = filter(&self.links, (in_force.prefixes, in_force.assignment.as_ref()), &ports);
+        self.perform(&mut in_force, wanted).await?;
+        in_force.published = ports;
+        Ok(())
+    }
+
+    async fn perform(&self, in_force: &mut InForce, wanted: String) -> Result<(), Error> {
+        if wanted != in_force.filter {
+            nftables::perform(&self.children, TextFile::Filter, &wanted).await.map_err(Error::Filter)?;
+            in_force.filter = wanted;
+        }
         Ok(())
     }
 
@@ -338,8 +369,9 @@ impl Network {
 }
 
 /// Text of the filter of a machine with these uplinks.
-fn filter(uplinks: &[Link], prefixes: Prefixes, assignment: Option<&Assignment>) -> String {
-    Filter { uplinks: uplinks.iter().map(|link| link.name.as_str()).collect(), prefixes, assignment }.text()
+fn filter(uplinks: &[Link], (prefixes, assignment): (Prefixes, Option<&Assignment>), published: &[OpenPort]) -> String {
+    let uplinks = uplinks.iter().map(|link| link.name.as_str()).collect();
+    Filter { uplinks, prefixes, assignment, published }.text()
 }
 
 /// Ethernet links with a device behind them: not loopback, not WireGuard, not a pod's.

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
+use cluster::orders::OrderBook;
 use supervise::{Critical, Spec};
+use tokio::sync::watch;
 
 use crate::control;
 use crate::enrolment::Renewing;
@@ -14,6 +16,7 @@ use crate::facts::Facts;
 use crate::machine::board_clock;
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::{self, Told};
+use crate::network::uplink::{Uplink, published};
 use crate::runtime::child::Children;
 use crate::runtime::memory;
 use crate::runtime::services::{Ends, Run, Services, Unit};
@@ -58,6 +61,12 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told, exchange: &Exchange, facts: &Facts)
     let sighted = exchange.whereabouts();
     let keep = move || peers::keep(mesh.clone(), told.clone(), sighted.clone(), standstills.watch());
     Unit::task("mesh", Ends::Never, Run::task(keep))
+}
+
+/// Keeps open on the uplinks what owners have published.
+pub(super) fn published(uplink: &Uplink, orders: &watch::Receiver<OrderBook>) -> Unit {
+    let (uplink, orders) = (uplink.clone(), orders.clone());
+    Unit::task("published", Ends::Never, Run::task(move || published::follow(uplink.clone(), orders.clone())))
 }
 
 /// Keeps the newest directory that is heard of on the ESP.

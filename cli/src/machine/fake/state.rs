@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
 use api::{ListedMachine, ListedOwner, WorkerVolumes};
-use cluster::record::{RegistryRecord, UserRecord};
+use cluster::record::{PublishRecord, RegistryRecord, UserRecord};
 use model::{MachineId, RegistryHost};
 
 use crate::machine::dial::Address;
@@ -18,6 +18,8 @@ pub(crate) struct FakeState {
     pub(crate) owners: Mutex<Vec<ListedOwner>>,
     /// Registries that it was told of.
     pub(crate) registries: Mutex<BTreeMap<RegistryHost, RegistryRecord>>,
+    /// Rules of published ports that it was told of.
+    pub(crate) published: Mutex<Vec<PublishRecord>>,
     /// Users whom it knows.
     pub(crate) users: Mutex<Vec<UserRecord>>,
     /// Volumes of the cluster's workers.

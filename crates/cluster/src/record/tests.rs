@@ -34,6 +34,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
         ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),
         ("Registry", fixture::registry(1, 2).encode(), |bytes| RegistryRecord::decode(bytes).map(|it| it.encode())),
         ("User", fixture::user("alice", 1).encode(), |bytes| UserRecord::decode(bytes).map(|it| it.encode())),
+        ("Publish", fixture::published(1).encode(), |bytes| PublishRecord::decode(bytes).map(|it| it.encode())),
         ("ColdStart", epochs().encode(), |bytes| ColdStartEpochs::decode(bytes).map(|it| it.encode())),
     ]
 }

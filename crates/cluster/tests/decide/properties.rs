@@ -15,7 +15,7 @@ use cluster::record::{MachineRecord, Release, UnixSeconds};
 use cluster::request::{Asks, Removal, Request};
 use cluster::role::AnyRole;
 use cluster::txn::Grant;
-use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
+use model::{ClusterRole, KubernetesRole, Level, MachineId, PublishId, VPN_PREFIX};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, registry, ticket, user, vpn_key};
@@ -61,6 +61,8 @@ const KINDS: [&str; 22] = [
     "RemoveRegistry",
     "AddUser",
     "RemoveUser",
+    "Publish",
+    "Unpublish",
     "Redeem",
     "Announce",
     "Observe",
@@ -207,7 +209,9 @@ fn again(request: &Request) -> Again {
                 | Asks::SetRegistry(_)
                 | Asks::RemoveRegistry(_)
                 | Asks::AddUser(_)
-                | Asks::RemoveUser(_),
+                | Asks::RemoveUser(_)
+                | Asks::Publish(_)
+                | Asks::Unpublish(_),
             ..
         }
         | Request::Redeem(_)
@@ -238,6 +242,8 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
             Asks::RemoveRegistry(_) => "RemoveRegistry",
             Asks::AddUser(_) => "AddUser",
             Asks::RemoveUser(_) => "RemoveUser",
+            Asks::Publish(_) => "Publish",
+            Asks::Unpublish(_) => "Unpublish",
         },
         Request::Redeem(_) => "Redeem",
         Request::Announce { .. } => "Announce",
@@ -328,6 +334,8 @@ fn asks() -> impl Strategy<Value = Asks> {
         1 => (1..4_u8).prop_map(|n| Asks::RemoveRegistry(registry(n, 1).host())),
         2 => (1..4_u8, 1..4_u8).prop_map(|(n, key)| Asks::AddUser(user(n, key))),
         1 => (1..4_u8).prop_map(|n| Asks::RemoveUser(user(n, 1).name)),
+        2 => (1..4_u16, machine()).prop_map(|(n, on)| Asks::Publish(cast::published(n, on).into())),
+        1 => (1..20_u64).prop_map(|id| Asks::Unpublish(PublishId(id))),
     ]
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   prerouting, -300: what everybody may send is not tracked
-//!   prerouting, -150: uplink  only what answers, or what is open to everybody  ─► marked
+//!   prerouting, -150: uplink  what is open to everybody, or published; what answers the machine  ─► marked
 //!                     pod     own source, no loopback, no metadata address     ─► marked
 //!                     wg0     answers, the own VPN address, the own pods       ─► marked; not their gateway; else as it is
 //!   rules of `uplink`: a marked packet may be routed, all others by the table there
@@ -13,10 +13,12 @@
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
 //! A packet that nf_tables translates later (kube-proxy does in prerouting, at -100) was let in by its first destination, so a port that
-//! is opened by a service is no way in by an uplink.
+//! is opened by a service is no way in by an uplink. Connections that began at an uplink are judged packet by packet: a port that is
+//! published no longer is closed to those that are open, too.
 
 use std::fmt::{Display, Write as _};
 
+use cluster::published::OpenPort;
 use model::{
     Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes, VPN_API_PORT,
     VPN_PORT,
@@ -47,6 +49,8 @@ pub(super) struct Filter<'a> {
     pub(super) prefixes: Prefixes,
     /// Place of the machine in its cluster, once it is a member.
     pub(super) assignment: Option<&'a Assignment>,
+    /// Ports that owners have opened on the links that lead outside.
+    pub(super) published: &'a [OpenPort],
 }
 
 impl Filter<'_> {
@@ -85,12 +89,13 @@ impl Filter<'_> {
         table.rules(
             "uplink",
             [
-                answers.clone(),
+                passes("ct direction reply ct state established,related"),
                 passes(&tcp_open("dport")),
                 passes(&udp_open("dport")),
                 passes("icmp type { echo-request, destination-unreachable, time-exceeded, parameter-problem }"),
             ],
         );
+        table.rules("uplink", self.published.iter().map(|open| passes(&opened(open))));
         table.rules("mesh", [answers]);
         if let Some(assignment) = self.assignment {
             table.rules("mesh", [passes(&format!("ip daddr {}", assignment.vpn_ip()))]);
@@ -136,6 +141,11 @@ impl Filter<'_> {
                 format!("iifname {MESH} ip saddr {pods} tcp dport {closed} reject"),
             ],
         );
+        // Wherever a service leads that is published.
+        table.rules("input", outside(format!("ip daddr {vpn} tcp dport {closed} reject")));
+        if let Some(gateway) = self.assignment.and_then(Assignment::gateway) {
+            table.rules("input", outside(format!("ip daddr {gateway} reject")));
+        }
         table.hook("forward", ("filter", "forward", 0), "accept");
         // Whoever it comes from: a machine passes on to another's ports what its own services translate, for pods anywhere.
         table.rules("forward", [format!("ip daddr {vpn} tcp dport {closed} reject")]);
@@ -195,6 +205,12 @@ fn tcp_open(port: &str) -> String {
 
 fn udp_open(port: &str) -> String {
     format!("udp {port} {VPN_PORT}")
+}
+
+/// Packets to a published port, from its sources.
+fn opened(OpenPort { port, sources }: &OpenPort) -> String {
+    let to = format!("{} dport {}", port.protocol().word(), port.number());
+    if sources.is_empty() { to } else { format!("ip saddr {} {to}", listed(&sources.iter().collect::<Vec<_>>())) }
 }
 
 fn listed(all: &[impl Display]) -> String {

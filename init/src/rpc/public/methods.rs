@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
-use cluster::record::{OwnerRecord, RegistryRecord, UserTerms};
+use cluster::record::{OwnerRecord, RegistryRecord, UserTerms, PublishTerms};
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
 use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
@@ -330,6 +330,30 @@ impl api::public_server::Public for Public {
         _: Request<wire::ListRegistriesRequest>,
     ) -> Result<Response<wire::ListRegistriesResponse>, Status> {
         Ok(Response::new(records::registries(&self.0.reach.records()?)?.into()))
+    }
+
+    async fn publish(&self, request: Request<wire::PublishRequest>) -> Result<Response<wire::PublishResponse>, Status> {
+        let by = records::owner(&request)?;
+        let terms = PublishTerms::try_from(request.into_inner())?;
+        records::ask(&self.0.reach.records()?, by, Asks::Publish(terms.into())).await?;
+        Ok(Response::new(wire::PublishResponse {}))
+    }
+
+    async fn list_published(
+        &self,
+        _: Request<wire::ListPublishedRequest>,
+    ) -> Result<Response<wire::ListPublishedResponse>, Status> {
+        Ok(Response::new(records::published(&self.0.reach.records()?)?.into()))
+    }
+
+    async fn unpublish(
+        &self,
+        request: Request<wire::UnpublishRequest>,
+    ) -> Result<Response<wire::UnpublishResponse>, Status> {
+        let by = records::owner(&request)?;
+        let id = request.into_inner().into();
+        records::ask(&self.0.reach.records()?, by, Asks::Unpublish(id)).await?;
+        Ok(Response::new(wire::UnpublishResponse {}))
     }
 
     async fn remove_registry(

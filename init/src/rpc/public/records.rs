@@ -4,7 +4,7 @@
 use api::{ListPage, ListedMachine, ListedOwner, ListedRegistry, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
 use cluster::denial::Denial;
-use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing, UserRecord};
+use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing, UserRecord, PublishRecord};
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};
@@ -101,6 +101,12 @@ pub(super) fn owners(records: &Records) -> Result<ListPage<ListedOwner>, Status>
 /// All registries that owners said something of, by host.
 pub(super) fn registries(records: &Records) -> Result<ListPage<ListedRegistry>, Status> {
     let rows = |view: &View| view.state().registries().values().map(ListedRegistry::of).collect();
+    Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
+}
+
+/// All rules that publish ports, by number.
+pub(super) fn published(records: &Records) -> Result<ListPage<PublishRecord>, Status> {
+    let rows = |view: &View| view.state().published().values().cloned().collect();
     Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
 }
 

@@ -24,8 +24,10 @@ pub(in super::super) enum PacketKind {
     Tcp(u16),
     Udp(u16),
     Echo,
-    /// Packet of a connection that is there.
+    /// Packet of a connection that began here.
     Answer,
+    /// Packet to this port of a connection that is there, and began where the packet comes from.
+    Goes(u16),
 }
 
 /// Verdict of a chain.
@@ -73,8 +75,11 @@ fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fa
             ["ip", "saddr", ref prefixes @ ..] => is_among(prefixes, |prefix| is_within(packet.source, prefix)),
             ["ip", "daddr", ref prefixes @ ..] => is_among(prefixes, |prefix| is_within(packet.to, prefix)),
             ["fib", "daddr", "type", "local"] => packet.is_local,
-            ["ct", "state", "established,related"] => packet.kind == PacketKind::Answer,
-            ["tcp", "dport", ref ports @ ..] => is_among(ports, |port| packet.kind == PacketKind::Tcp(number(port))),
+            ["ct", "state", "established,related"] => matches!(packet.kind, PacketKind::Answer | PacketKind::Goes(_)),
+            ["ct", "direction", "reply"] => packet.kind == PacketKind::Answer,
+            ["tcp", "dport", ref ports @ ..] => is_among(ports, |port| {
+                [PacketKind::Tcp, PacketKind::Goes].iter().any(|of| packet.kind == of(number(port)))
+            }),
             ["udp", "dport", port] => packet.kind == PacketKind::Udp(number(port)),
             ["icmp", "type", ref kinds @ ..] => {
                 packet.kind == PacketKind::Echo && is_among(kinds, |kind| kind == "echo-request")
@@ -138,7 +143,18 @@ fn assignment(pods: Option<Ipv4Prefix>) -> Assignment {
 }
 
 fn filter(uplinks: &[&str], assignment: Option<&Assignment>) -> String {
-    Filter { uplinks: uplinks.to_vec(), prefixes: Prefixes::of(VPN_PREFIX), assignment }.text()
+    publishing(uplinks, assignment, &[])
+}
+
+fn publishing(uplinks: &[&str], assignment: Option<&Assignment>, published: &[OpenPort]) -> String {
+    Filter { uplinks: uplinks.to_vec(), prefixes: Prefixes::of(VPN_PREFIX), assignment, published }.text()
+}
+
+/// Ports 80/tcp, from anywhere, and 443/tcp and 53/udp, from two prefixes.
+fn published() -> Vec<OpenPort> {
+    let from = ["192.0.2.0/24", "203.0.113.7/32"].map(|prefix| prefix.parse().expect("a prefix"));
+    let open = |port: &str, sources| OpenPort { port: port.parse().expect("a port"), sources };
+    vec![open("53/udp", from.into()), open("80/tcp", [].into()), open("443/tcp", from.into())]
 }
 
 const UPLINKS: [&str; 2] = ["eth0", "eth1"];
@@ -163,7 +179,9 @@ fn packet<'a>((link, source, to): (&'a str, &str, &str), kind: PacketKind) -> Pa
 fn every_filter_is_a_text_of_nftables() {
     let node = assignment(None);
     let worker = assignment(Some(model::pod_prefix(0)));
-    for text in [of_worker(), filter(&UPLINKS, Some(&node)), filter(&UPLINKS, None), filter(&[], Some(&worker))] {
+    let publishes = publishing(&UPLINKS, Some(&worker), &published());
+    let others = [filter(&UPLINKS, Some(&node)), filter(&UPLINKS, None), filter(&[], Some(&worker))];
+    for text in [of_worker(), publishes].into_iter().chain(others) {
         let read = nft::Transaction::parse(&text).and_then(|text| text.batch(&nft::KernelSets::new()));
         assert!(read.is_ok(), "{read:?} of\n{text}");
     }
@@ -191,6 +209,71 @@ fn by_an_uplink_comes_in_what_is_open_to_everybody() {
         assert_eq!(comes("192.0.2.10", kind), Fate::Dropped, "{kind:?}");
     }
     assert_eq!(comes("192.0.2.10", PacketKind::Udp(53)), Fate::Dropped);
+}
+
+/// Proves: A7
+#[test]
+fn what_is_published_answers_from_its_sources_alone() {
+    let worker = assignment(Some(model::pod_prefix(0)));
+    let text = publishing(&UPLINKS, Some(&worker), &published());
+    let comes = |link, source, to, kind| fate(&text, "prerouting", Fate::Dropped, packet((link, source, to), kind));
+    let at = "192.0.2.10";
+    for (source, port, passes) in [
+        ("198.51.100.1", PacketKind::Tcp(80), true),
+        ("203.0.113.7", PacketKind::Tcp(443), true),
+        ("192.0.2.9", PacketKind::Udp(53), true),
+        ("203.0.113.8", PacketKind::Tcp(443), false),
+        ("198.51.100.1", PacketKind::Udp(53), false),
+        ("203.0.113.7", PacketKind::Tcp(53), false),
+        ("203.0.113.7", PacketKind::Udp(80), false),
+        ("203.0.113.7", PacketKind::Tcp(8080), false),
+    ] {
+        let expected = if passes { Fate::Passes(ROUTED) } else { Fate::Dropped };
+        assert_eq!(UPLINKS.map(|link| comes(link, source, at, port)), [expected; 2], "{source}: {port:?}");
+        // Neither to what is behind the machine, nor as one of its own.
+        for to in ["10.118.0.1", "10.118.0.2", "10.244.0.2", "10.244.0.1", "10.96.0.1", "127.0.0.1", "192.0.2.77"] {
+            assert_eq!(comes("eth0", source, to, port), Fate::Dropped, "{port:?} to {to}");
+        }
+        for spoofed in ["10.118.0.2", "10.244.1.2", "10.96.0.1"] {
+            assert_eq!(comes("eth0", spoofed, at, port), Fate::Dropped, "{port:?} from {spoofed}");
+        }
+        assert_eq!(comes("dummy0", source, at, port), Fate::Dropped, "{port:?} by another link");
+    }
+    for kind in [PacketKind::Tcp(7836), PacketKind::Udp(7838), PacketKind::Echo, PacketKind::Answer] {
+        assert_eq!(comes("eth0", "198.51.100.1", at, kind), Fate::Passes(ROUTED), "{kind:?}");
+    }
+}
+
+/// Proves: A7
+#[test]
+fn a_port_that_is_closed_is_closed_to_who_is_there() {
+    let worker = assignment(Some(model::pod_prefix(0)));
+    let goes = |text: &str, source| {
+        fate(text, "prerouting", Fate::Dropped, packet(("eth0", source, "192.0.2.10"), PacketKind::Goes(443)))
+    };
+    let open = publishing(&UPLINKS, Some(&worker), &published());
+    assert_eq!(goes(&open, "192.0.2.9"), Fate::Passes(ROUTED));
+    assert_eq!(goes(&open, "198.51.100.1"), Fate::Dropped, "its source was taken from the rule");
+    assert_eq!(goes(&of_worker(), "192.0.2.9"), Fate::Dropped, "the rule is gone");
+}
+
+/// Proves: A7
+#[test]
+fn a_published_service_leads_to_no_port_of_ours() {
+    let text = of_worker();
+    let led = |chain, to, port| {
+        let way = ("eth0", "198.51.100.1", to);
+        fate(&text, chain, Fate::Passes(0), packet(way, PacketKind::Tcp(port)))
+    };
+    for port in CLOSED_TO_PODS {
+        assert_eq!(led("input", "10.118.0.1", port), Fate::Refused, "{port}");
+        assert_eq!(led("forward", "10.118.0.2", port), Fate::Refused, "{port}");
+    }
+    for port in [DNS, KUBERNETES_API_PORT, 80] {
+        assert_eq!(led("input", "10.244.0.1", port), Fate::Refused, "{port}: for the machine's pods alone");
+    }
+    assert_eq!(led("input", "10.118.0.1", 8080), Fate::Passes(0), "a pod in the machine's network");
+    assert_eq!(led("forward", "10.244.0.2", 8080), Fate::Passes(0), "a pod");
 }
 
 /// Proves: A7

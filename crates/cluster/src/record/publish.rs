@@ -1,0 +1,255 @@
+//! Record of a rule by which ports of uplinks are open: which, on which machines, and to whom.
+//!
+//! ```text
+//! message Publish { uint32 version = 1; uint64 id = 2; repeated string ports = 3; repeated bytes machines = 4;
+//!                   repeated string sources = 5; }
+//! ```
+//! What answers is whatever listens on the machine: a host port of a pod, or a pod in the host's network.
+
+use std::collections::BTreeSet;
+
+use model::{Ipv4Prefix, MachineId, PUBLIC_API_PORT, PortProtocol, PublishId, UplinkPort, VPN_PORT};
+use prost::Message as _;
+
+use super::{BadRecord, VERSION, decode, sized};
+
+/// Most rules of a cluster.
+pub const MOST_PUBLISHED: usize = 64;
+/// Most ports of a rule.
+pub const MOST_PUBLISHED_PORTS: usize = 32;
+/// Most machines that a rule names.
+pub const MOST_PUBLISHING_MACHINES: usize = 256;
+/// Most prefixes of sources that a rule names.
+pub const MOST_PUBLISHED_SOURCES: usize = 32;
+
+/// Ports as an owner publishes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishTerms {
+    ports: BTreeSet<UplinkPort>,
+    machines: BTreeSet<MachineId>,
+    sources: BTreeSet<Ipv4Prefix>,
+}
+
+/// Rule that publishes ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishRecord {
+    /// Number of the rule.
+    pub id: PublishId,
+    /// Terms of the rule.
+    pub terms: PublishTerms,
+}
+
+/// Reason why ports cannot be published so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadPublish {
+    /// No port, or too many.
+    #[error("a rule publishes 1 to {MOST_PUBLISHED_PORTS} ports")]
+    Ports,
+    /// A port of Cairn's own.
+    #[error("{0} is Cairn's own, and open to everybody")]
+    Reserved(UplinkPort),
+    /// No machine, or too many.
+    #[error("a rule names 1 to {MOST_PUBLISHING_MACHINES} machines")]
+    Machines,
+    /// Too many sources.
+    #[error("a rule names at most {MOST_PUBLISHED_SOURCES} prefixes of sources")]
+    Sources,
+    /// A field that is not what it should be.
+    #[error("its {0} cannot be used")]
+    Field(&'static str),
+}
+
+/// Whether a port is open to everybody on every machine, and leads to PID 1.
+fn is_reserved(port: UplinkPort) -> bool {
+    matches!((port.protocol(), port.number()), (PortProtocol::Tcp, PUBLIC_API_PORT) | (PortProtocol::Udp, VPN_PORT))
+}
+
+impl PublishTerms {
+    /// Ports of machines, to these sources; to everybody where none is named.
+    ///
+    /// # Errors
+    /// [`BadPublish`] names what does not go.
+    pub fn new(
+        ports: BTreeSet<UplinkPort>,
+        machines: BTreeSet<MachineId>,
+        sources: BTreeSet<Ipv4Prefix>,
+    ) -> Result<Self, BadPublish> {
+        if !(1..=MOST_PUBLISHED_PORTS).contains(&ports.len()) {
+            return Err(BadPublish::Ports);
+        }
+        if let Some(port) = ports.iter().find(|port| is_reserved(**port)) {
+            return Err(BadPublish::Reserved(*port));
+        }
+        if !(1..=MOST_PUBLISHING_MACHINES).contains(&machines.len()) {
+            return Err(BadPublish::Machines);
+        }
+        if sources.len() > MOST_PUBLISHED_SOURCES {
+            return Err(BadPublish::Sources);
+        }
+        Ok(Self { ports, machines, sources })
+    }
+
+    /// Ports that the rule publishes.
+    #[must_use]
+    pub const fn ports(&self) -> &BTreeSet<UplinkPort> {
+        &self.ports
+    }
+
+    /// Machines that the rule names.
+    #[must_use]
+    pub const fn machines(&self) -> &BTreeSet<MachineId> {
+        &self.machines
+    }
+
+    /// Prefixes from which the ports are reached; any address where none is named.
+    #[must_use]
+    pub const fn sources(&self) -> &BTreeSet<Ipv4Prefix> {
+        &self.sources
+    }
+
+    /// Port that both publish on one machine, if there is one.
+    #[must_use]
+    pub fn overlap(&self, other: &Self) -> Option<UplinkPort> {
+        let meets = !self.machines.is_disjoint(&other.machines);
+        self.ports.intersection(&other.ports).next().copied().filter(|_| meets)
+    }
+}
+
+impl PublishRecord {
+    /// The record's bytes, as etcd keeps them.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let Self { id, terms } = self;
+        PublishWire {
+            version: VERSION,
+            id: id.0,
+            ports: terms.ports.iter().map(ToString::to_string).collect(),
+            machines: terms.machines.iter().map(|machine| machine.0.to_vec()).collect(),
+            sources: terms.sources.iter().map(ToString::to_string).collect(),
+        }
+        .encode_to_vec()
+    }
+
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let wire: PublishWire = decode(bytes, &PUBLISH)?;
+        let machine = |bytes: &Vec<u8>| Ok::<_, BadRecord>(MachineId(sized("machine id", bytes)?));
+        let machines: Vec<_> = wire.machines.iter().map(machine).collect::<Result<_, _>>()?;
+        let (ports, sources) = (texts("ports", &wire.ports)?, texts("sources", &wire.sources)?);
+        let terms = PublishTerms::new(in_order(ports)?, in_order(machines)?, in_order(sources)?)?;
+        Ok(Self { id: PublishId(wire.id), terms })
+    }
+}
+
+/// Values of texts, each in its one spelling.
+pub(crate) fn texts<T: std::str::FromStr + ToString>(
+    field: &'static str,
+    texts: &[String],
+) -> Result<Vec<T>, BadPublish> {
+    let read = |text: &String| text.parse::<T>().ok().filter(|read| read.to_string() == *text);
+    texts.iter().map(read).collect::<Option<_>>().ok_or(BadPublish::Field(field))
+}
+
+/// Set of values that stand in their order, each once.
+pub(crate) fn in_order<T: Ord>(values: Vec<T>) -> Result<BTreeSet<T>, BadRecord> {
+    if values.is_sorted_by(|one, other| one < other) {
+        Ok(values.into_iter().collect())
+    } else {
+        Err(BadRecord::Contradiction("what it lists is in its order, each once"))
+    }
+}
+
+formats::strict_message! {
+    struct PublishWire, PUBLISH = "Publish" {
+        1 required u32 version;
+        2 required u64 id;
+        3 repeated text ports;
+        4 repeated bytes machines;
+        5 repeated text sources;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(text: &str) -> BTreeSet<UplinkPort> {
+        UplinkPort::read_all(text).expect("ports").into_iter().collect()
+    }
+
+    fn on(machines: &[u8]) -> BTreeSet<MachineId> {
+        machines.iter().map(|n| MachineId([*n; 16])).collect()
+    }
+
+    fn host(text: &str, machines: &[u8]) -> Result<PublishTerms, BadPublish> {
+        PublishTerms::new(ports(text), on(machines), BTreeSet::new())
+    }
+
+    /// Proves: A7
+    #[test]
+    fn what_cannot_be_published_is_refused_by_its_name() {
+        for reserved in ["7836/tcp", "7838/udp"] {
+            let port = reserved.parse().expect("a port");
+            assert_eq!(host(&format!("80/tcp,{reserved}"), &[1]), Err(BadPublish::Reserved(port)));
+        }
+        assert!(host("7836/udp,7838/tcp", &[1]).is_ok(), "nobody listens there");
+        assert_eq!(host("80/tcp", &[]), Err(BadPublish::Machines));
+        let many = |count: usize| (1..=count).map(|n| n.to_string()).collect::<Vec<_>>().join(",") + "/tcp";
+        assert!(host(&many(MOST_PUBLISHED_PORTS), &[1]).is_ok());
+        assert_eq!(host(&many(MOST_PUBLISHED_PORTS + 1), &[1]), Err(BadPublish::Ports));
+        let empty = PublishTerms::new(BTreeSet::new(), on(&[1]), BTreeSet::new());
+        assert_eq!(empty, Err(BadPublish::Ports));
+        let machines = (0..=MOST_PUBLISHING_MACHINES).map(|n| {
+            let mut id = [0; 16];
+            id[..2].copy_from_slice(&u16::try_from(n).expect("few").to_be_bytes());
+            MachineId(id)
+        });
+        let too_many = PublishTerms::new(ports("80/tcp"), machines.collect(), BTreeSet::new());
+        assert_eq!(too_many, Err(BadPublish::Machines));
+        let sources = 0..=u32::try_from(MOST_PUBLISHED_SOURCES).expect("few");
+        let sources = sources.map(|n| Ipv4Prefix::new(n.into(), 32).expect("a prefix")).collect();
+        let too_many = PublishTerms::new(ports("80/tcp"), on(&[1]), sources);
+        assert_eq!(too_many, Err(BadPublish::Sources));
+    }
+
+    /// Proves: A7
+    #[test]
+    fn rules_overlap_where_they_share_a_port_of_a_machine() {
+        let of = |text: &str, machines: &[u8]| host(text, machines).expect("a rule");
+        assert_eq!(of("80,443/tcp", &[1, 2]).overlap(&of("443/tcp", &[2, 3])), "443/tcp".parse().ok());
+        assert_eq!(of("443/tcp", &[1]).overlap(&of("443/tcp", &[2])), None);
+        assert_eq!(of("443/tcp", &[1]).overlap(&of("443/udp,80/tcp", &[1])), None);
+    }
+
+    /// Proves: A7
+    #[test]
+    fn a_rule_is_read_in_its_one_spelling() {
+        let good = || PublishWire {
+            version: VERSION,
+            id: 7,
+            ports: vec!["80/tcp".to_owned(), "443/tcp".to_owned()],
+            machines: vec![vec![1; 16], vec![2; 16]],
+            sources: vec!["10.0.0.0/8".to_owned()],
+        };
+        let read = |edit: fn(&mut PublishWire)| {
+            let mut wire = good();
+            edit(&mut wire);
+            PublishRecord::decode(&wire.encode_to_vec())
+        };
+        assert_eq!(read(|_| ()).expect("a rule").encode(), good().encode_to_vec());
+        let disordered = Err(BadRecord::Contradiction("what it lists is in its order, each once"));
+        assert_eq!(read(|it| it.ports.reverse()), disordered);
+        assert_eq!(read(|it| it.ports[1] = it.ports[0].clone()), disordered);
+        assert_eq!(read(|it| it.machines.reverse()), disordered);
+        let bad = |field| Err(BadRecord::Publish(BadPublish::Field(field)));
+        assert_eq!(read(|it| it.ports[0] = "80/sctp".to_owned()), bad("ports"));
+        assert_eq!(read(|it| it.ports[0] = "80,81/tcp".to_owned()), bad("ports"));
+        assert_eq!(read(|it| it.sources[0] = "10.0.0.0/08".to_owned()), bad("sources"));
+        assert_eq!(read(|it| it.machines.clear()), Err(BadRecord::Publish(BadPublish::Machines)));
+        assert!(matches!(read(|it| it.machines[0].truncate(15)), Err(BadRecord::Size { .. })));
+        assert_eq!(read(|it| it.ports.clear()), Err(BadRecord::Publish(BadPublish::Ports)));
+    }
+}
