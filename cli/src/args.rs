@@ -7,7 +7,8 @@ use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry, ticket, user, volume, publish,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, publish, recover,
+    registry, ticket, user, volume,
 };
 use crate::complete;
 use crate::context::{Context, machine_name};

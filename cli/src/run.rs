@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, registry, ticket, user, volume, publish,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, publish, recover,
+    registry, ticket, user, volume,
 };
 use crate::failure::{Code, Failure, StartError};
 

@@ -9,7 +9,7 @@ use api::{
     ReleasedKey, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
 };
 use cluster::Knowledge;
-use cluster::record::{OwnerRecord, RegistryRecord, UserRecord, UserTerms, PublishRecord, PublishTerms};
+use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UserRecord, UserTerms};
 use cluster::request::Offer;
 use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
 use prost::Message;

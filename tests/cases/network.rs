@@ -3,16 +3,18 @@
 //!
 //! Addresses and ports are written out here: a number taken from the code under test would change with it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::{slice, thread};
 
 use crate::{Case, Context, MachinePlan, Owner, Prerequisite, ServiceStatus, Starts, Status, Stranger};
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::Vm;
 use qemu::console::Line;
 use qemu::machine::{Link, Mac};
-use qemu::network::{Cable, Network, OwnHost, PortAnswer, Report, Setup, StaticRoute};
+use qemu::network::{
+    Cable, Gateway, GatewaySetup, GatewayTarget, Network, OwnHost, PortAnswer, Report, Segment, Setup, StaticRoute,
+};
 
 use super::victim::{VICTIM, Victim};
 
@@ -71,6 +73,8 @@ pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
 pub(crate) const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 100);
 /// Address of another host on the machine's segment.
 const ASIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 2);
+/// Address of a host on the segment by which programs of this host speak to the machine.
+pub(crate) const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 3);
 /// Another network.
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 1);
 const OTHER_MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 100);
@@ -196,6 +200,7 @@ pub(crate) struct Outside {
     aside: OwnHost,
     /// The machine's.
     pub(crate) cable: Cable,
+    segment: Segment,
 }
 
 impl Outside {
@@ -212,7 +217,7 @@ impl Outside {
         }
         let aside = Setup { mac: Mac::numbered(201), addresses: vec![(ASIDE, 24)], routes, dhcp: None };
         let segment = Network::start(0)?.segment();
-        Ok(Self { host: segment.host(&setup)?, aside: segment.host(&aside)?, cable: segment.cable()? })
+        Ok(Self { host: segment.host(&setup)?, aside: segment.host(&aside)?, cable: segment.cable()?, segment })
     }
 
     /// The same after the machine was saved: its card has the address that it had. Whoever asks for it anew is told that the host is a
@@ -221,6 +226,16 @@ impl Outside {
         let outside = Self::of(u32::MAX, vec![HOST])?;
         outside.host.remember(CARD, MACHINE);
         Ok(outside)
+    }
+
+    /// Address at which programs of this host speak to a port of the machine, as a neighbour of it. The gateway lives as long.
+    pub(crate) fn neighbour(&self, port: u16) -> anyhow::Result<(Gateway, SocketAddrV4)> {
+        let prefix = dhcp::Prefix::new(24).context("24 bits are a prefix")?;
+        let pool = (Ipv4Addr::new(192, 168, 77, 200), Ipv4Addr::new(192, 168, 77, 210));
+        let setup = GatewaySetup { mac: Mac::numbered(202), address: NEIGHBOUR, prefix, pool, lease_seconds: u32::MAX };
+        let gateway = self.segment.gateway(&setup)?;
+        let address = gateway.forward(0, GatewayTarget::Address(MACHINE), port).context("listen for the machine")?;
+        Ok((gateway, address))
     }
 
     /// Links of the cards that a machine was saved with, the second one's at the new cable.

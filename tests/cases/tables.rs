@@ -18,6 +18,7 @@ mod mesh;
 mod network;
 mod pods;
 mod policies;
+mod publish;
 mod records;
 mod recover;
 mod registries;
@@ -80,4 +81,5 @@ pub const TABLES: &[CaseTable] = &[
     of!(users, Prompt),
     of!(policies, Prompt),
     of!(volumes, Prompt),
+    of!(publish, Prompt),
 ];

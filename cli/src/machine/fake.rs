@@ -13,7 +13,7 @@ use api::{
     Condition, ListPage, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, VolumeRemoval, public_server,
 };
 use cluster::Denial;
-use cluster::record::{PublishRecord, PublishTerms, OwnerRecord, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
+use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::activation::{Connection, Tries, Verdict};

@@ -9,7 +9,11 @@ use api::wire::{
     AddOwnerRequest, AddUserRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
     DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
     IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
-    ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, WaitConditionRequest, ListPublishedRequest, PublishRequest, UnpublishRequest,
+    ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest,
+    PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest,
+    RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest,
+    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, UnpublishRequest,
+    WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
@@ -18,7 +22,7 @@ use api::{
 };
 use cluster::record;
 use cluster::request::Offer;
-use model::{MachineId, NodeName, OwnerPubKey, RegistryHost, TicketId, UserName, PublishId};
+use model::{MachineId, NodeName, OwnerPubKey, PublishId, RegistryHost, TicketId, UserName};
 use pki::{IssueError, KeyError, TlsError, TlsIdentity};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;

@@ -3,8 +3,8 @@
 use cluster::Knowledge;
 use cluster::orders::{KnownPart, KnownParts, Order, PartName};
 use cluster::part::{MOST_PART_BYTES, PartHash, decode_registries};
-use netpolicy::PolicyPart;
 use cluster::published::decode_published;
+use netpolicy::PolicyPart;
 
 use crate::field_error::{fixed, present};
 use crate::{FieldError, Problem, wire};

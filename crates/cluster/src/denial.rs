@@ -1,10 +1,10 @@
 //! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
 
 use keys::endpoint::BadEndpoint;
-use model::{Level, MachineId, NodeName, UserName, PublishId, UplinkPort};
+use model::{Level, MachineId, NodeName, PublishId, UplinkPort, UserName};
 
 use crate::members::MOST_COORDINATORS;
-use crate::record::{MOST_OWNERS, MOST_REGISTRIES, MOST_USER_KEYS, MOST_USERS, Release, MOST_PUBLISHED};
+use crate::record::{MOST_OWNERS, MOST_PUBLISHED, MOST_REGISTRIES, MOST_USER_KEYS, MOST_USERS, Release};
 
 /// Reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,11 +6,13 @@ use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, MirrorUrl, NodeName,
-    OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, TicketPubKey, UserPubKey, Uuid, VPN_PREFIX, VpnPubKey, PortProtocol, PublishId, UplinkPort,
+    OwnerPubKey, POD_PREFIX, PortProtocol, PublishId, RegistryHost, RootHash, Secret, TicketPubKey, UplinkPort,
+    UserPubKey, Uuid, VPN_PREFIX, VpnPubKey,
 };
 
 use crate::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord, UserTerms, PublishRecord, PublishTerms,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PublishRecord, PublishTerms,
+    RegistryRecord, Release, Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord, UserTerms,
 };
 use crate::redeem::RedeemBody;
 

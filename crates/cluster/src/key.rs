@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use model::{DiskUuid, Ipv4Prefix, MachineId, RegistryHost, TicketId, UserName, VpnPubKey, PublishId};
+use model::{DiskUuid, Ipv4Prefix, MachineId, PublishId, RegistryHost, TicketId, UserName, VpnPubKey};
 
 /// Where Cairn's keys begin. Kubernetes' lie elsewhere, and its user may read nothing here.
 pub const PREFIX: &str = "/cairn/v1/";

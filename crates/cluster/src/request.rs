@@ -6,10 +6,13 @@ use std::collections::BTreeSet;
 use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use model::{
-    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RegistryHost, TicketId, TicketPubKey, UserName, PublishId,
+    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, PublishId,
+    RegistryHost, TicketId, TicketPubKey, UserName,
 };
 
-use crate::record::{Cluster, MachineRecord, OwnerRecord, RegistryRecord, Release, UnixSeconds, UserTerms, PublishTerms};
+use crate::record::{
+    Cluster, MachineRecord, OwnerRecord, PublishTerms, RegistryRecord, Release, UnixSeconds, UserTerms,
+};
 use crate::redeem::RedeemRequest;
 use crate::role::AnyRole;
 

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use model::{DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RegistryHost, TicketId, UserName, VpnPubKey, PublishId};
+use model::{
+    DiskUuid, Ipv4Prefix, KubernetesRole, MachineId, NodeName, PublishId, RegistryHost, TicketId, UserName, VpnPubKey,
+};
 
 use crate::key::{BadKey, Key};
 use crate::members::{Look, Members};
 use crate::part::OrderPart;
 use crate::record::{
-    BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, RegistryRecord, TicketRecord, UserRecord, PublishRecord,
+    BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, PublishRecord, RegistryRecord,
+    TicketRecord, UserRecord,
 };
 
 /// A key with its value, as etcd gives it.

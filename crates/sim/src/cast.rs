@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, RegistryRecord, Release, Standing, Times, UnixSeconds, UserTerms, PublishTerms,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PublishTerms, RegistryRecord,
+    Release, Standing, Times, UnixSeconds, UserTerms,
 };
 use cluster::redeem::{RedeemBody, RedeemRequest};
 use cluster::request::FirstRecords;
@@ -13,7 +14,8 @@ use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId,
-    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, RegistryHost, RootHash, Secret, UserPubKey, Uuid, VpnPubKey, PortProtocol, UplinkPort,
+    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, PortProtocol, RegistryHost, RootHash, Secret,
+    UplinkPort, UserPubKey, Uuid, VpnPubKey,
 };
 
 /// Time that a world's clocks show in the beginning.

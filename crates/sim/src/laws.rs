@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::key::Key;
 use cluster::members::{Members, quorum};
-use cluster::record::{Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, TicketRecord, UserRecord, PublishRecord};
+use cluster::record::{
+    Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, PublishRecord, TicketRecord, UserRecord,
+};
 use cluster::state::Change;
 use cluster::txn::Grant;
 use keys::cold_start::Epoch;
@@ -62,10 +64,8 @@ impl Laws {
             let unread = |how: &dyn std::fmt::Display| Breach { law, how: how.to_string() };
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
-                let may_go = matches!(
-                    key,
-                    Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_) | Key::Publish(_)
-                );
+                let may_go =
+                    matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_) | Key::Publish(_));
                 holds("records stay", may_go, || format!("{key} is gone"))?;
                 continue;
             };

@@ -45,7 +45,7 @@ enum Again {
 }
 
 /// Every request, as [`kind`] calls it.
-const KINDS: [&str; 22] = [
+const KINDS: [&str; 24] = [
     "Create",
     "IssueTicket",
     "RevokeTicket",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
-use cluster::record::{OwnerRecord, RegistryRecord, UserTerms, PublishTerms};
+use cluster::record::{OwnerRecord, PublishTerms, RegistryRecord, UserTerms};
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
 use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
@@ -333,7 +333,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn publish(&self, request: Request<wire::PublishRequest>) -> Result<Response<wire::PublishResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let terms = PublishTerms::try_from(request.into_inner())?;
         records::ask(&self.0.reach.records()?, by, Asks::Publish(terms.into())).await?;
         Ok(Response::new(wire::PublishResponse {}))
@@ -350,7 +350,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::UnpublishRequest>,
     ) -> Result<Response<wire::UnpublishResponse>, Status> {
-        let by = records::owner(&request)?;
+        let by = person::owner(&request)?;
         let id = request.into_inner().into();
         records::ask(&self.0.reach.records()?, by, Asks::Unpublish(id)).await?;
         Ok(Response::new(wire::UnpublishResponse {}))

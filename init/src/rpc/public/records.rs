@@ -4,7 +4,7 @@
 use api::{ListPage, ListedMachine, ListedOwner, ListedRegistry, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
 use cluster::denial::Denial;
-use cluster::record::{MachineRecord, OwnerRecord, RegistryRecord, Standing, UserRecord, PublishRecord};
+use cluster::record::{MachineRecord, OwnerRecord, PublishRecord, RegistryRecord, Standing, UserRecord};
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Grant;
 use model::{KubernetesRole, MachineId, OwnerPubKey, PUBLIC_API_PORT};

@@ -1,0 +1,126 @@
+//! Ports that owners publish, on a copy of the machine of `kube.rs`: what answers on the LAN, to whom, and for how long.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use crate::{Case, Context, web_pod};
+use anyhow::{Context as _, ensure};
+use qemu::deadline::Stopwatch;
+use qemu::network::PortAnswer;
+use serde_json::json;
+
+use super::kube::{Cluster, POD};
+use super::network::{MACHINE, NEIGHBOUR, PUBLIC_API};
+use super::pods::{WILD, case};
+
+pub(crate) const CASES: &[Case] = &[
+    case("a pod's host port answers the LAN while it is published", &["A7"], published),
+    case("a published port answers its sources alone", &["A7"], sources),
+    case("an open connection ends with the rule that let it in", &["A7"], closed),
+];
+
+/// Port of the machine that leads to the pod.
+const PORT: u16 = 8081;
+/// Ports that are asked: the published one, and others that programs of the machine listen on.
+const ASKED: [u16; 5] = [PUBLIC_API, 8080, PORT, 8082, 10_250];
+
+/// A copy with a pod that has ports of the machine.
+fn ported(t: &Context) -> anyhow::Result<Cluster> {
+    let cluster = Cluster::wild(t)?;
+    let mut pod = web_pod("ported", false);
+    pod["metadata"]["namespace"] = WILD.into();
+    pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 8080, "hostPort": PORT }]);
+    cluster.apply(t, &pod)?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/ported", "--namespace", WILD, POD])?;
+    Ok(cluster)
+}
+
+impl Cluster {
+    fn publishes(&self, from: &[&str]) -> anyhow::Result<()> {
+        let (ports, machine) = (format!("{PORT}/tcp"), self.status()?.name);
+        self.run(&[&["publish", "add", "--host", &ports, "--on", &machine][..], from].concat())?;
+        Ok(())
+    }
+
+    /// Number of the one rule.
+    fn rule(&self) -> anyhow::Result<String> {
+        let listed = self.run(&["publish", "list"])?;
+        let rule = listed.lines().nth(1).and_then(|line| line.split_whitespace().next());
+        Ok(rule.with_context(|| listed.clone())?.to_owned())
+    }
+
+    /// Looks until these are all ports that answer the host on the machine's network, among those that are asked.
+    fn answers_at(&self, t: &Context, expected: &[u16]) -> anyhow::Result<()> {
+        let mut last = Vec::new();
+        let looks = || {
+            let scanned = self.outside.host.scan_tcp(MACHINE, ASKED, t.within(20)).ok()?;
+            last = scanned.ports(PortAnswer::Open);
+            (last == expected && scanned.answered() == last).then_some(())
+        };
+        let seen = self.vm.until(t.within(20), looks);
+        seen.with_context(|| format!("{last:?} answer instead of {expected:?}"))
+    }
+}
+
+fn published(t: &Context) -> anyhow::Result<()> {
+    let cluster = ported(t)?;
+    cluster.answers_at(t, &[PUBLIC_API])?;
+    cluster.publishes(&[])?;
+    cluster.answers_at(t, &[PUBLIC_API, PORT])?;
+    cluster.run(&["publish", "remove", &cluster.rule()?])?;
+    cluster.answers_at(t, &[PUBLIC_API])
+}
+
+/// The host that scans is another one than the neighbour, to which alone the port is open.
+fn sources(t: &Context) -> anyhow::Result<()> {
+    let cluster = ported(t)?;
+    let (_gateway, address) = cluster.outside.neighbour(PORT)?;
+    cluster.publishes(&["--from", &format!("{NEIGHBOUR}/32")])?;
+    cluster.vm.until(t.within(20), || Asked::of(address).ok()?.answer().ok())?;
+    cluster.answers_at(t, &[PUBLIC_API])?;
+    cluster.run(&["publish", "remove", &cluster.rule()?])?;
+    cluster.publishes(&[])?;
+    cluster.answers_at(t, &[PUBLIC_API, PORT])
+}
+
+/// Connections end their questions, one before the rule is removed, the other behind it.
+fn closed(t: &Context) -> anyhow::Result<()> {
+    let cluster = ported(t)?;
+    let (_gateway, address) = cluster.outside.neighbour(PORT)?;
+    cluster.publishes(&[])?;
+    cluster.vm.until(t.within(20), || Asked::of(address).ok()?.answer().ok())?;
+    let (before, behind) = (Asked::of(address)?, Asked::of(address)?);
+    ensure!(before.answer()?.starts_with("HTTP/1.1 200"));
+    let rule = cluster.rule()?;
+    let began = Stopwatch::start();
+    cluster.run(&["publish", "remove", &rule])?;
+    let removed = began.elapsed();
+    cluster.answers_at(t, &[PUBLIC_API])?;
+    t.measured(&format!("removed in {removed:.1?}, silent in {:.1?}", began.elapsed()));
+    let heard = behind.answer();
+    ensure!(heard.is_err(), "{heard:?}");
+    Ok(())
+}
+
+/// Connection by which all of a question but its end was sent.
+#[derive(Debug)]
+struct Asked(TcpStream);
+
+impl Asked {
+    fn of(address: SocketAddrV4) -> anyhow::Result<Self> {
+        let mut connection = TcpStream::connect(address).context("connect")?;
+        connection.set_read_timeout(Some(Duration::from_secs(5))).context("bound the wait")?;
+        connection.write_all(b"GET / HTTP/1.1\r\nHost: ported\r\n").context("ask")?;
+        Ok(Self(connection))
+    }
+
+    /// Ends the question; the beginning of its answer.
+    fn answer(mut self) -> anyhow::Result<String> {
+        let mut heard = [0; 64];
+        self.0.write_all(b"\r\n").context("end the question")?;
+        let count = self.0.read(&mut heard).context("hear the answer")?;
+        ensure!(count > 0, "the connection ended");
+        Ok(String::from_utf8_lossy(&heard[..count]).into_owned())
+    }
+}
