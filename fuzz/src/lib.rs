@@ -270,6 +270,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "kube_nodes", run: programs::kube_nodes, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_claims", run: programs::kube_claims, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_volumes", run: programs::kube_volumes, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "kube_services", run: programs::kube_services, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "kube_slices", run: programs::kube_slices, because: "whoever may, writes to the apiserver" },
     FuzzTarget { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
     FuzzTarget {
         name: "netpolicy_objects",

@@ -8,15 +8,16 @@ use std::time::Duration;
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
 use etcd::{Progress, RecordsReader, members};
 use kubeapi::{ApiWrite, Collection, Objects, Reflector, Resource};
-use model::{Ipv4Prefix, KubernetesRole, MachineId, NodeName};
+use model::{Ipv4Prefix, KubernetesRole, MachineId, NodeName, Prefixes, UplinkPort, VPN_PREFIX};
 use netpolicy::{KubernetesInventory, PolicyInputs, PolicyPart, compile};
 use prost::Message;
 use services::node_status::{ThisBoot, readiness};
 use upkeep::drain::{Drain, DrainStep};
+use upkeep::publishing::{ENDPOINT_SLICES, EndpointSlice, SERVICES, ServiceObject};
 use upkeep::volumes::{
     CLAIMS, HeldClaims, PersistentVolume, UpkeepTime, VOLUMES, VolumeAnswer, VolumeClaim, VolumeEffect,
 };
-use upkeep::{NodeObject, VolumeKeeper, VolumeWorld, Worker, nodes};
+use upkeep::{NamespaceRule, NodeObject, PublishWorld, ServicePublisher, VolumeKeeper, VolumeWorld, Worker, nodes};
 
 use crate::{ParseVerdict, outcome};
 
@@ -73,7 +74,7 @@ pub fn kube_pods(bytes: &[u8]) -> ParseVerdict {
 
 /// All nodes, of a cluster with one worker: a list, or a list and a line of its watch. The worker's own node is never deleted.
 pub fn kube_nodes(bytes: &[u8]) -> ParseVerdict {
-    let worker = Worker { machine: MachineId([1; 16]), roles: [KubernetesRole::Worker].into() };
+    let worker = Worker { machine: MachineId([1; 16]), roles: [KubernetesRole::Worker].into(), addresses: [].into() };
     let workers = [(NodeName::chosen("one").expect("a name"), worker)].into();
     followed::<NodeObject>(nodes::NODES, bytes, |nodes| {
         let kept = |change: &ApiWrite| matches!(change, ApiWrite::Delete { path, .. } if path == "/api/v1/nodes/one");
@@ -91,9 +92,52 @@ pub fn kube_volumes(bytes: &[u8]) -> ParseVerdict {
     followed::<PersistentVolume>(VOLUMES, bytes, |volumes| looked(&BTreeMap::new(), volumes))
 }
 
+/// Services of a cluster with one worker, whose address is published for one of them. No service is reached at another.
+pub fn kube_services(bytes: &[u8]) -> ParseVerdict {
+    followed::<ServiceObject>(SERVICES, bytes, |services| published(services, &BTreeMap::new()))
+}
+
+/// Slices of the endpoints of a service on that worker.
+pub fn kube_slices(bytes: &[u8]) -> ParseVerdict {
+    let service =
+        br#"{"metadata":{},"items":[{"metadata":{"name":"site","namespace":"web"},"spec":{"type":"LoadBalancer",
+        "externalTrafficPolicy":"Local","ports":[{"port":80,"protocol":"TCP"}]}}]}"#;
+    let mut services = Reflector::<ServiceObject>::of(SERVICES);
+    services.listed(200, service).expect("a list");
+    let services = services.objects().expect("it is whole");
+    followed::<EndpointSlice>(ENDPOINT_SLICES, bytes, |slices| published(services, slices))
+}
+
+fn published(services: &Objects<ServiceObject>, slices: &Objects<EndpointSlice>) {
+    let node = br#"{"metadata":{},"items":[{"metadata":{"name":"one"},"status":{"conditions":[{"type":"Ready","status":"True"}]}}]}"#;
+    let mut nodes = Reflector::<NodeObject>::of(nodes::NODES);
+    nodes.listed(200, node).expect("a list");
+    let name = NodeName::chosen("one").expect("a name");
+    let addresses = [Ipv4Addr::new(192, 0, 2, 1)].into();
+    let worker = Worker { machine: MachineId([1; 16]), roles: [KubernetesRole::Worker].into(), addresses };
+    let rule = NamespaceRule {
+        namespace: "web".parse().expect("a namespace"),
+        ports: UplinkPort::read_all("80,443/tcp").expect("ports").into_iter().collect(),
+        nodes: [name.clone()].into(),
+    };
+    let world = PublishWorld {
+        services: Some(services),
+        slices: Some(slices),
+        nodes: nodes.objects(),
+        workers: &[(name, worker)].into(),
+        rules: &[rule],
+        inside: Prefixes::of(VPN_PREFIX),
+    };
+    for write in ServicePublisher::default().due(world, Duration::ZERO) {
+        let ApiWrite::Merge { path, patch } = write else { continue };
+        let reached = patch.contains("192.0.2.1");
+        assert!(!reached || path.starts_with("/api/v1/namespaces/web/services/"), "{path} is reached by no rule");
+    }
+}
+
 fn looked(claims: &Objects<VolumeClaim>, volumes: &Objects<PersistentVolume>) {
     let machine = MachineId([1; 16]);
-    let worker = Worker { machine, roles: [KubernetesRole::Worker].into() };
+    let worker = Worker { machine, roles: [KubernetesRole::Worker].into(), addresses: [].into() };
     let workers = [(NodeName::chosen("one").expect("a name"), worker)].into();
     let (members, capacities) = ([machine].into(), BTreeMap::new());
     let world = VolumeWorld { claims, volumes, capacities: &capacities, workers: &workers, members: &members };

@@ -132,18 +132,7 @@ fn meant(t: &Context) -> anyhow::Result<()> {
 
 /// The name is enough, whatever the address behind it.
 fn proxied(t: &Context) -> anyhow::Result<()> {
-    let cluster = Cluster::copy(t)?;
-    let proxy = cluster.ask(&["cluster", "proxy"])?;
-    let proxy = proxy["url"].as_str().and_then(|url| url.strip_prefix("socks5h://")).context("a proxy has a URL")?;
-    let (proof, proxy) = proxy.strip_prefix("cairn:").and_then(|rest| rest.split_once('@')).context("it has a word")?;
-    let mut program = TcpStream::connect(proxy)?;
-    program.set_read_timeout(Some(t.within(5).left().unwrap_or_default()))?;
-    let [high, low] = model::PUBLIC_API_PORT.to_be_bytes();
-    let proof = [b"\x05\x01\x02\x01\x05cairn\x20", proof.as_bytes()].concat();
-    program.write_all(&[&proof[..], &[5, 1, 0, 3, 2, b'm', b'2', high, low]].concat())?;
-    let mut answered = [0; 14];
-    program.read_exact(&mut answered)?;
-    ensure!(answered[..6] == [5, 2, 1, 0, 5, 0], "m2 is not reached: {answered:?}");
+    Cluster::copy(t)?.by_proxy(t, "m2", model::PUBLIC_API_PORT)?;
     Ok(())
 }
 
@@ -470,6 +459,24 @@ impl Cluster {
 
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.run(&[&["kubectl", "--"], arguments].concat())
+    }
+
+    /// Connection of a program of the host to a port of a machine, by the cluster's proxy.
+    pub(crate) fn by_proxy(&self, t: &Context, machine: &str, port: u16) -> anyhow::Result<TcpStream> {
+        let proxy = self.ask(&["cluster", "proxy"])?;
+        let proxy =
+            proxy["url"].as_str().and_then(|url| url.strip_prefix("socks5h://")).context("a proxy has a URL")?;
+        let (proof, proxy) =
+            proxy.strip_prefix("cairn:").and_then(|rest| rest.split_once('@')).context("it has a word")?;
+        let mut program = TcpStream::connect(proxy)?;
+        program.set_read_timeout(Some(t.within(5).left().unwrap_or_default()))?;
+        let proof = [b"\x05\x01\x02\x01\x05cairn\x20", proof.as_bytes()].concat();
+        let length = u8::try_from(machine.len()).context("a name is short")?;
+        program.write_all(&[&proof[..], &[5, 1, 0, 3, length], machine.as_bytes(), &port.to_be_bytes()].concat())?;
+        let mut answered = [0; 14];
+        program.read_exact(&mut answered)?;
+        ensure!(answered[..6] == [5, 2, 1, 0, 5, 0], "{machine} is not reached: {answered:?}");
+        Ok(program)
     }
 
     fn files_of(&self, machine: &str) -> PathBuf {

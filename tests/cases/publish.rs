@@ -15,9 +15,11 @@ use super::network::{MACHINE, NEIGHBOUR, PUBLIC_API};
 use super::pods::{WILD, case};
 
 pub(crate) const CASES: &[Case] = &[
-    case("a pod's host port answers the LAN while it is published", &["A7"], published),
-    case("a published port answers its sources alone", &["A7"], sources),
-    case("an open connection ends with the rule that let it in", &["A7"], closed),
+    case("a pod's host port answers the LAN while it is published", &["A7", "W8"], published),
+    case("a published port answers its sources alone", &["A7", "W8"], sources),
+    case("an open connection ends with the rule that let it in", &["A7", "W8"], closed),
+    case("a service answers the LAN at a port of its namespace", &["A7", "W8"], service),
+    case("a port for services is none of the machine's own", &["A7", "W8"], for_services),
 ];
 
 /// Port of the machine that leads to the pod.
@@ -37,6 +39,13 @@ fn ported(t: &Context) -> anyhow::Result<Cluster> {
 }
 
 impl Cluster {
+    /// Service of the web pod, of type LoadBalancer, at that port.
+    fn balanced(&self) -> anyhow::Result<()> {
+        self.kubectl(&["label", "pod/web", "app=web"])?;
+        self.kubectl(&["create", "service", "loadbalancer", "web", &format!("--tcp={PORT}:8080")])?;
+        Ok(())
+    }
+
     fn publishes(&self, from: &[&str]) -> anyhow::Result<()> {
         let (ports, machine) = (format!("{PORT}/tcp"), self.status()?.name);
         self.run(&[&["publish", "add", "--host", &ports, "--on", &machine][..], from].concat())?;
@@ -101,6 +110,38 @@ fn closed(t: &Context) -> anyhow::Result<()> {
     let heard = behind.answer();
     ensure!(heard.is_err(), "{heard:?}");
     Ok(())
+}
+
+/// Until a rule names its namespace, an event says the command that makes one.
+fn service(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.balanced()?;
+    let told = cluster.vm.until(t.within(60), || {
+        let told = cluster.kubectl(&["get", "events", "--field-selector=reason=NotPublished"]).ok()?;
+        told.lines().find(|line| line.contains("service/web")).map(str::to_owned)
+    })?;
+    let line = told.split_once("cairnctl ").map(|(_, line)| line.split_whitespace().collect::<Vec<_>>());
+    cluster.answers_at(t, &[PUBLIC_API])?;
+    cluster.run(&line.with_context(|| told.clone())?)?;
+    cluster.answers_at(t, &[PUBLIC_API, PORT])?;
+    ensure!(cluster.get("service/web")?["status"]["loadBalancer"]["ingress"][0]["ip"] == MACHINE.to_string());
+    cluster.run(&["publish", "remove", &cluster.rule()?])?;
+    cluster.answers_at(t, &[PUBLIC_API])
+}
+
+/// A pod in the machine's network listens there, and answers once the port is published for whatever listens.
+fn for_services(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    let mut pod = web_pod("listens", false);
+    (pod["metadata"]["namespace"], pod["spec"]["hostNetwork"]) = (WILD.into(), true.into());
+    cluster.apply(t, &pod)?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/listens", "--namespace", WILD, POD])?;
+    cluster.balanced()?;
+    cluster.run(&["publish", "add", &format!("8080,{PORT}/tcp"), "--namespace", "default"])?;
+    cluster.answers_at(t, &[PUBLIC_API, PORT])?;
+    cluster.run(&["publish", "remove", &cluster.rule()?])?;
+    cluster.run(&["publish", "add", "--host", "8080/tcp", "--on", &cluster.status()?.name])?;
+    cluster.answers_at(t, &[PUBLIC_API, 8080])
 }
 
 /// Connection by which all of a question but its end was sent.

@@ -2,6 +2,7 @@
 //! asked of them is asked of copies.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 
 use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod};
 use anyhow::{Context as _, ensure};
@@ -21,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[Case {
 pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
+    case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
     case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
     Case {
@@ -71,6 +73,25 @@ fn node_port(t: &Context) -> anyhow::Result<()> {
             Ok(cluster.kubectl(&["get", "--raw", &path])?.lines().map(str::to_owned).collect())
         })?;
     }
+    Ok(())
+}
+
+/// A machine without the pod leads to the one that has it, and by the VPN.
+fn published(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    cluster.kubectl(&["label", "pod/web-m1", "app=web"])?;
+    cluster.kubectl(&["create", "service", "loadbalancer", "web", "--tcp=80:8080"])?;
+    cluster.run(&["publish", "add", "80/tcp", "--namespace", "default"])?;
+    for machine in ["m1", "m2"] {
+        cluster.comes_to(&["Hello from web-m1"], t.within(30), |cluster| {
+            let (mut program, mut said) = (cluster.by_proxy(t, machine, 80)?, String::new());
+            program.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+            program.read_to_string(&mut said)?;
+            Ok(said.lines().last().map(str::to_owned).into_iter().collect())
+        })?;
+    }
+    let places = "--output=jsonpath={.status.loadBalancer.ingress[*].ip}";
+    ensure!(cluster.kubectl(&["get", "service/web", places])?.split(' ').count() == 2, "of both machines");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! `publish …`: ports of machines that answer on the networks of their uplinks: add, list, remove.
+//! `publish …`: ports of machines that answer on the networks of their uplinks, for a namespace's services or for what listens on the
+//! machines: add, list, remove.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -6,8 +7,8 @@ use std::io::Write;
 use api::{ListPage, ListedMachine};
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
-use cluster::record::{BadPublish, PublishRecord, PublishTerms, Standing};
-use model::{BadPrefix, BadUplinkPort, Ipv4Prefix, MachineId, PublishId, UplinkPort};
+use cluster::record::{BadPublish, PortUsers, PublishRecord, PublishTerms, Standing};
+use model::{BadPrefix, BadUplinkPort, Ipv4Prefix, MachineId, NamespaceName, PublishId, UplinkPort};
 use serde::Serialize;
 
 use crate::complete;
@@ -28,21 +29,32 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  cairnctl publish add --host 8443/tcp --on m1
-  cairnctl publish add --host 80,443/tcp --on m1,m2 --from 192.168.0.0/16
+  cairnctl publish add 80,443/tcp --namespace web
+  cairnctl publish add 53/tcp,53/udp --namespace names --on m1,m2
+  cairnctl publish add --host 8443/tcp --on m1 --from 192.168.0.0/16
 
-What uses a port is a pod with a hostPort, or one in the network of its host,
-on that machine. Each machine goes by it within two seconds. Beside what is
-published nothing answers but 7836/tcp and 7838/udp, which are Cairn's own.
+With --namespace what answers is a service of type LoadBalancer in that
+namespace, all of whose ports one rule names: `kubectl get service` shows the
+addresses of the machines at which it is reached. With --host it is a pod with
+a hostPort, or one in the network of its host, on that machine.
+
+Each machine goes by it within two seconds. Beside what is published nothing
+answers but 7836/tcp and 7838/udp, which are Cairn's own.
 
 Without --from the port answers everybody who reaches the machine: the LAN, and
 the internet where a router leads there.")]
 pub(crate) struct Add {
-    /// The ports of machines: 8443/tcp, 80,443/tcp, 53/tcp,53/udp
-    #[arg(long, value_name = "PORTS", value_parser = typed_ports)]
-    host: Ports,
-    /// The machines, by their names
-    #[arg(long = "on", value_name = "MACHINES", value_delimiter = ',', required = true)]
+    /// The ports of services: 80,443/tcp, 53/tcp,53/udp
+    #[arg(value_name = "PORTS", value_parser = typed_ports, required_unless_present = "host")]
+    ports: Option<Ports>,
+    /// The namespace whose services of type LoadBalancer answer
+    #[arg(long, required_unless_present = "host")]
+    namespace: Option<NamespaceName>,
+    /// The ports of machines instead: whatever listens there answers
+    #[arg(long, value_name = "PORTS", value_parser = typed_ports, conflicts_with_all = ["ports", "namespace"])]
+    host: Option<Ports>,
+    /// The machines, by their names; for a namespace all workers if not given
+    #[arg(long = "on", value_name = "MACHINES", value_delimiter = ',', required_unless_present = "namespace")]
     on: Vec<String>,
     /// From where the ports are reached: a.b.c.d/n; anywhere if not given
     #[arg(long = "from", value_name = "PREFIX", value_parser = typed_source)]
@@ -111,7 +123,9 @@ impl Advice for PublishError {
 struct RuleOut {
     rule: u64,
     ports: Vec<String>,
-    /// Names; ids of those that have gone.
+    /// Absent: whatever listens on the machines answers.
+    namespace: Option<String>,
+    /// Names; ids of those that have gone. Empty: all workers.
     machines: Vec<String>,
     /// Empty: any address.
     sources: Vec<String>,
@@ -151,19 +165,30 @@ const SEE: &str = "see what is published: cairnctl publish list";
 impl Add {
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
         let sources: BTreeSet<_> = self.sources.iter().copied().collect();
+        let Ports(ports) = self.host.as_ref().or(self.ports.as_ref()).expect("the parser has one of them");
         let terms = |machines| {
-            let terms = PublishTerms::new(self.host.0.clone(), machines, sources.clone());
-            terms.map_err(PublishError::Terms)
+            let users = PortUsers::of(self.namespace.clone(), machines);
+            PublishTerms::new(ports.clone(), users, sources.clone()).map_err(PublishError::Terms)
         };
         // Before any call: what no machine could publish.
         terms([MachineId([0; 16])].into())?;
         let (mut session, _) = context.open_coordinator().await?;
         let terms = terms(named(&self.on, &session.machines().await?.rows)?)?;
-        let (ports, on) = (joined(terms.ports(), ","), self.on.join(", "));
+        let (ports, of) = (joined(terms.ports(), ","), self.whose());
         let published = session.publish(terms).await;
         published.map_err(|error| Failure::from(error).going_on(SEE))?;
         let from = if sources.is_empty() { "everybody".to_owned() } else { joined(&sources, ", ") };
-        Ok(screen::did(context.format, out, &format!("{ports} of {on} is open to {from}"))?)
+        Ok(screen::did(context.format, out, &format!("{ports} of {of} is open to {from}"))?)
+    }
+
+    /// Words for what answers at the ports, and where.
+    fn whose(&self) -> String {
+        let on = self.on.join(", ");
+        match &self.namespace {
+            None => on,
+            Some(namespace) if on.is_empty() => format!("services in namespace {namespace}, on all workers,"),
+            Some(namespace) => format!("services in namespace {namespace}, on {on},"),
+        }
     }
 }
 
@@ -210,17 +235,20 @@ fn shown(PublishRecord { id, terms }: &PublishRecord, machines: &[ListedMachine]
     RuleOut {
         rule: id.0,
         ports: terms.ports().iter().map(ToString::to_string).collect(),
-        machines: terms.machines().iter().map(name).collect(),
+        namespace: terms.users().namespace().map(ToString::to_string),
+        machines: terms.users().machines().iter().map(name).collect(),
         sources: terms.sources().iter().map(ToString::to_string).collect(),
     }
 }
 
-fn table(listed: &ListPage<PublishRecord>, machines: &[ListedMachine]) -> Table<4> {
-    let mut table = Table::new(["RULE", "PORTS", "MACHINES", "FROM"]);
+fn table(listed: &ListPage<PublishRecord>, machines: &[ListedMachine]) -> Table<5> {
+    let mut table = Table::new(["RULE", "PORTS", "NAMESPACE", "MACHINES", "FROM"]);
     for rule in &listed.rows {
-        let RuleOut { rule, ports, machines, sources } = shown(rule, machines);
+        let RuleOut { rule, ports, namespace, machines, sources } = shown(rule, machines);
+        let namespace = namespace.unwrap_or_else(|| "-".to_owned());
+        let machines = if machines.is_empty() { "all workers".to_owned() } else { machines.join(" ") };
         let from = if sources.is_empty() { "everywhere".to_owned() } else { sources.join(" ") };
-        table.row([rule.to_string(), ports.join(" "), machines.join(" "), from]);
+        table.row([rule.to_string(), ports.join(" "), namespace, machines, from]);
     }
     table
 }

@@ -1,6 +1,6 @@
 //! Requests of owners about rules that publish ports: one is made, one is removed, all are listed.
 
-use cluster::record::{BadPublish, PublishRecord, PublishTerms};
+use cluster::record::{BadPublish, PortUsers, PublishRecord, PublishTerms};
 use model::{Ipv4Prefix, MachineId, PublishId, UplinkPort};
 
 use crate::field_error::{fixed, present};
@@ -10,8 +10,9 @@ impl From<PublishTerms> for wire::PublishRequest {
     fn from(terms: PublishTerms) -> Self {
         Self {
             ports: terms.ports().iter().map(ToString::to_string).collect(),
-            machine_ids: terms.machines().iter().map(|machine| machine.0.to_vec()).collect(),
+            machine_ids: terms.users().machines().iter().map(|machine| machine.0.to_vec()).collect(),
             sources: terms.sources().iter().map(ToString::to_string).collect(),
+            namespace: terms.users().namespace().map(ToString::to_string),
         }
     }
 }
@@ -26,7 +27,9 @@ impl TryFrom<wire::PublishRequest> for PublishTerms {
         let machines = request.machine_ids.iter().map(|id| fixed("machine_ids", id).map(MachineId));
         let sources = request.sources.iter().map(|text| text.parse::<Ipv4Prefix>().map_err(|_| ()));
         let sources = sources.collect::<Result<_, _>>().map_err(unusable("sources"))?;
-        Self::new(ports, machines.collect::<Result<_, _>>()?, sources).map_err(|why| {
+        let namespace = request.namespace.map(|name| name.parse().map_err(|_| unusable("namespace")(())));
+        let users = PortUsers::of(namespace.transpose()?, machines.collect::<Result<_, _>>()?);
+        Self::new(ports, users, sources).map_err(|why| {
             let field = match why {
                 BadPublish::Ports | BadPublish::Reserved(_) => "ports",
                 BadPublish::Machines => "machine_ids",
@@ -81,13 +84,20 @@ mod tests {
         let ports = UplinkPort::read_all("80,443/tcp,53/udp").expect("ports").into_iter().collect();
         let sources = [([10, 0, 0, 0], 8), ([192, 0, 2, 1], 32)];
         let sources = sources.map(|(address, bits)| Ipv4Prefix::new(address.into(), bits).expect("a prefix"));
-        PublishTerms::new(ports, [sim::cast::id(1), sim::cast::id(2)].into(), sources.into()).expect("a rule")
+        let users = PortUsers::Hosts([sim::cast::id(1), sim::cast::id(2)].into());
+        PublishTerms::new(ports, users, sources.into()).expect("a rule")
+    }
+
+    fn of_services(machine: Option<u16>) -> PublishTerms {
+        let web = "web".parse().expect("a namespace");
+        let users = PortUsers::Services(web, machine.map(sim::cast::id).into_iter().collect());
+        PublishTerms::new(["80/tcp".parse().expect("a port")].into(), users, [].into()).expect("a rule")
     }
 
     /// Proves: A7
     #[test]
     fn rules_that_publish_cross_the_wire_as_they_are() {
-        for terms in [from_two_prefixes(), sim::cast::published(80, 1)] {
+        for terms in [from_two_prefixes(), sim::cast::published(80, 1), of_services(None), of_services(Some(1))] {
             assert_eq!(wire::PublishRequest::from(terms.clone()).try_into(), Ok(terms.clone()));
             for old_since in [None, Some(UnixMillis(7))] {
                 let listed =
@@ -109,6 +119,7 @@ mod tests {
         for (edit, field) in [
             ((|it| it.machine_ids.clear()) as fn(&mut wire::PublishRequest), "machine_ids"),
             (|it| it.machine_ids = vec![vec![1; 15]], "machine_ids"),
+            (|it| it.namespace = Some("Web".to_owned()), "namespace"),
             (|it| it.ports.clear(), "ports"),
             (|it| it.ports.push("80-90/tcp".to_owned()), "ports"),
             (|it| it.ports.push("80/sctp".to_owned()), "ports"),

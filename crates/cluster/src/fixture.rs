@@ -11,8 +11,9 @@ use model::{
 };
 
 use crate::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PublishRecord, PublishTerms,
-    RegistryRecord, Release, Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord, UserTerms,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PortUsers, PublishRecord,
+    PublishTerms, RegistryRecord, Release, Revocation, Standing, TicketRecord, Times, UnixSeconds, UserRecord,
+    UserTerms,
 };
 use crate::redeem::RedeemBody;
 
@@ -130,6 +131,6 @@ pub(crate) fn registry(n: u8, mirrors: u8) -> RegistryRecord {
 /// Rule number `n`: one port of machine 1.
 pub(crate) fn published(n: u8) -> PublishRecord {
     let port = UplinkPort::new(PortProtocol::Tcp, 1000 + u16::from(n)).expect("a port");
-    let terms = PublishTerms::new([port].into(), [machine(1).id()].into(), BTreeSet::new());
+    let terms = PublishTerms::new([port].into(), PortUsers::Hosts([machine(1).id()].into()), BTreeSet::new());
     PublishRecord { id: PublishId(n.into()), terms: terms.expect("a rule") }
 }

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::key::Key;
-    use crate::record::{ChangeCount, Cluster, PublishRecord, PublishTerms};
+    use crate::record::{ChangeCount, Cluster, PortUsers, PublishRecord, PublishTerms};
     use crate::state::{Change, KeyValue};
 
     /// A change that is written in one revision, with the version.
@@ -274,7 +274,7 @@ mod tests {
     /// Rule number `n`, which opens port `n` of the machine.
     fn rule(n: u16) -> PublishRecord {
         let ports = [UplinkPort::new(PortProtocol::Tcp, n).expect("a port")].into();
-        let terms = PublishTerms::new(ports, [id()].into(), [].into()).expect("a rule");
+        let terms = PublishTerms::new(ports, PortUsers::Hosts([id()].into()), [].into()).expect("a rule");
         PublishRecord { id: PublishId(n.into()), terms }
     }
 

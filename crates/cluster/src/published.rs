@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! message Published { uint32 version = 1; repeated OpenPort ports = 2; }
-//! message OpenPort { string port = 1; repeated string sources = 2; }
+//! message OpenPort { string port = 1; repeated string sources = 2; bool services = 3; }
 //! ```
 
 use std::collections::BTreeSet;
@@ -28,15 +28,18 @@ pub struct OpenPort {
     pub port: UplinkPort,
     /// Prefixes from which it is reached; any address where there is none.
     pub sources: BTreeSet<Ipv4Prefix>,
+    /// Whether services alone answer there: what listens on the machine itself does not.
+    pub services: bool,
 }
 
 impl State {
     /// Ports that are open on a machine, in their order: those of the rules that name it.
     pub(crate) fn open_ports(&self, machine: &MachineId) -> Vec<OpenPort> {
         let rules = self.published().values().map(|rule| &rule.terms);
-        let rules = rules.filter(|terms| terms.machines().contains(machine));
+        let rules = rules.filter(|terms| terms.users().are_on(machine));
         let ports = rules.flat_map(|terms| {
-            terms.ports().iter().map(|port| OpenPort { port: *port, sources: terms.sources().clone() })
+            let services = terms.users().namespace().is_some();
+            terms.ports().iter().map(move |port| OpenPort { port: *port, sources: terms.sources().clone(), services })
         });
         let mut ports: Vec<_> = ports.collect();
         ports.sort_unstable();
@@ -52,6 +55,7 @@ impl State {
         let wire = |open: OpenPort| OpenPortWire {
             port: open.port.to_string(),
             sources: open.sources.iter().map(ToString::to_string).collect(),
+            services: open.services,
         };
         let is_there = !ports.is_empty();
         let ports = ports.into_iter().map(wire).collect();
@@ -67,7 +71,8 @@ pub fn decode_published(contents: &[u8]) -> Result<Vec<OpenPort>, BadRecord> {
     let wire: PublishedWire = record::decode_within(MOST_PART_BYTES, contents, &PUBLISHED)?;
     let open = |wire: OpenPortWire| {
         let port = texts("ports", &[wire.port])?[0];
-        Ok::<_, BadRecord>(OpenPort { port, sources: in_order(texts("sources", &wire.sources)?)? })
+        let sources = in_order(texts("sources", &wire.sources)?)?;
+        Ok::<_, BadRecord>(OpenPort { port, sources, services: wire.services })
     };
     let ports = wire.ports.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let in_order = ports.is_sorted_by(|one, other| one.port < other.port);
@@ -88,6 +93,7 @@ formats::strict_message! {
     struct OpenPortWire, OPEN_PORT = "OpenPort" {
         1 required text port;
         2 repeated text sources;
+        3 required bool services;
     }
 }
 
@@ -96,7 +102,7 @@ mod tests {
     use super::*;
     use crate::fixture;
     use crate::key::Key;
-    use crate::record::{PublishRecord, PublishTerms};
+    use crate::record::{PortUsers, PublishRecord, PublishTerms};
     use crate::state::KeyValue;
 
     fn ports(text: &str) -> BTreeSet<UplinkPort> {
@@ -108,18 +114,21 @@ mod tests {
         let mut other = fixture::machine(2);
         (other.pods, other.kubernetes) = (None, [].into());
         let from = BTreeSet::from(["192.0.2.0/24".parse().expect("a prefix")]);
-        let rule = |id: u64, text, machine, sources| {
-            let terms = PublishTerms::new(ports(text), [machine].into(), sources);
+        let rule = |id: u64, text, users, sources| {
+            let terms = PublishTerms::new(ports(text), users, sources);
             let id = model::PublishId(id);
             (Key::Publish(id), PublishRecord { id, terms: terms.expect("a rule") }.encode())
         };
         let (one, two) = (fixture::machine(1).id(), other.id());
+        let host = |id| PortUsers::Hosts([id].into());
+        let everywhere = PortUsers::Services("web".parse().expect("a namespace"), BTreeSet::new());
         let pairs = [
             (Key::Machine(one), fixture::machine(1).encode()),
             (Key::Machine(two), other.encode()),
-            rule(7, "443/tcp,53/udp", one, from),
-            rule(8, "80/tcp", one, BTreeSet::new()),
-            rule(9, "80/tcp", two, BTreeSet::new()),
+            rule(7, "443/tcp,53/udp", host(one), from),
+            rule(8, "80/tcp", host(one), BTreeSet::new()),
+            rule(9, "80/tcp", host(two), BTreeSet::new()),
+            rule(10, "8443/tcp", everywhere, BTreeSet::new()),
         ];
         let pair = |(key, value): (Key, Vec<u8>)| KeyValue { key: key.bytes(), value, mod_revision: 1 };
         State::read(pairs.map(pair)).expect("our own")
@@ -129,10 +138,12 @@ mod tests {
     #[test]
     fn a_worker_opens_the_ports_of_its_own_rules_alone() {
         let state = state();
-        let part = state.published_part(&fixture::machine(1).id()).expect("three ports");
+        let part = state.published_part(&fixture::machine(1).id()).expect("four ports");
         let opened = decode_published(part.contents()).expect("our own");
-        let shown: Vec<_> = opened.iter().map(|open| (open.port.to_string(), open.sources.len())).collect();
-        assert_eq!(shown, [("53/udp".to_owned(), 1), ("80/tcp".to_owned(), 0), ("443/tcp".to_owned(), 1)]);
+        let shown: Vec<_> =
+            opened.iter().map(|open| (open.port.to_string(), open.sources.len(), open.services)).collect();
+        let expected = [("53/udp", 1, false), ("80/tcp", 0, false), ("443/tcp", 1, false), ("8443/tcp", 0, true)];
+        assert_eq!(shown, expected.map(|(port, sources, services)| (port.to_owned(), sources, services)));
         assert_eq!(state.published_part(&fixture::machine(2).id()), None, "it runs no pods");
         assert_eq!(state.published_part(&fixture::machine(3).id()), None);
     }
@@ -140,7 +151,10 @@ mod tests {
     /// Proves: A7
     #[test]
     fn a_part_of_ports_is_read_in_order_alone() {
-        let open = |port: &str| OpenPortWire { port: port.to_owned(), sources: vec!["10.0.0.0/8".to_owned()] };
+        let open = |port: &str| {
+            let sources = vec!["10.0.0.0/8".to_owned()];
+            OpenPortWire { port: port.to_owned(), sources, services: false }
+        };
         let of = |ports| decode_published(&PublishedWire { version: VERSION, ports }.encode_to_vec());
         assert!(of(vec![open("80/tcp"), open("80/udp"), open("443/tcp")]).is_ok());
         for ports in [vec![], vec![open("80/udp"), open("80/tcp")], vec![open("80/tcp"), open("80/tcp")]] {

@@ -29,8 +29,8 @@ pub use cold_start::{ColdStartEpochs, NextEpoch};
 pub(crate) use cold_start::{EPOCH, EpochWire};
 pub use machine::{Admission, Endpoints, Generations, MachineRecord, Standing, Times};
 pub use publish::{
-    BadPublish, MOST_PUBLISHED, MOST_PUBLISHED_PORTS, MOST_PUBLISHED_SOURCES, MOST_PUBLISHING_MACHINES, PublishRecord,
-    PublishTerms,
+    BadPublish, MOST_PUBLISHED, MOST_PUBLISHED_PORTS, MOST_PUBLISHED_SOURCES, MOST_PUBLISHING_MACHINES, PortUsers,
+    PublishRecord, PublishTerms,
 };
 pub(crate) use publish::{in_order, texts};
 pub use registry::{

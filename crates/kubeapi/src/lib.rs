@@ -18,7 +18,7 @@ mod quantity;
 mod reflector;
 mod write;
 
-pub use meta::{ObjectMeta, OwnerReference};
+pub use meta::{ObjectMeta, OwnerReference, brief};
 pub use quantity::quantity;
 pub use reflector::{Collection, FollowError, ListRequest, ListStep, Objects, Reflector, Resource};
 pub use write::ApiWrite;

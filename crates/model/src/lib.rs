@@ -39,7 +39,7 @@ pub use net::{
 };
 pub use pcr::PcrSelection;
 pub use progress::{Halted, PowerOn, Settled, Underway, WaitState, Waiting};
-pub use publish::{BadUplinkPort, PortProtocol, PublishId, UplinkPort};
+pub use publish::{BadNamespaceName, BadUplinkPort, NamespaceName, PortProtocol, PublishId, UplinkPort};
 pub use registry::{
     BadMirrorUrl, BadRegistryHost, MOST_MIRROR_URL_BYTES, MOST_REGISTRY_HOST_BYTES, MirrorUrl, RegistryHost,
 };

@@ -1,4 +1,4 @@
-//! Ports of a machine's uplinks that owners open: how one is called.
+//! Ports of a machine's uplinks that owners open: how one is called, and whose services answer there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,6 +38,40 @@ pub enum BadUplinkPort {
 /// Number of a rule that publishes ports: that of the change that made it, so no two rules ever have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublishId(pub u64);
+
+/// Name of a namespace of Kubernetes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespaceName(String);
+
+/// Text that names no namespace (RFC 1123, a label).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a namespace's name has 1 to 63 of a-z, 0-9 and hyphens, none of them at an end")]
+pub struct BadNamespaceName;
+
+impl NamespaceName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NamespaceName {
+    type Err = BadNamespaceName;
+
+    fn from_str(text: &str) -> Result<Self, BadNamespaceName> {
+        let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_name = (1..=63).contains(&text.len()) && text.bytes().all(fits);
+        let has_hyphen = text.starts_with('-') || text.ends_with('-');
+        if is_name && !has_hyphen { Ok(Self(text.to_owned())) } else { Err(BadNamespaceName) }
+    }
+}
+
+impl fmt::Display for NamespaceName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(&self.0)
+    }
+}
 
 impl PortProtocol {
     /// Word for the protocol.
@@ -171,5 +205,17 @@ mod tests {
             assert_eq!(all(text).unwrap_err(), why, "{text}");
         }
         assert!("80,81/tcp".parse::<UplinkPort>().is_err(), "they are two");
+    }
+
+    /// Proves: W8
+    #[test]
+    fn a_namespace_is_named_as_kubernetes_names_it() {
+        let most = "a".repeat(63);
+        for name in ["web", "0", "kube-system", &most] {
+            assert_eq!(name.parse::<NamespaceName>().map(|read| read.to_string()), Ok(name.to_owned()));
+        }
+        for name in ["", "-web", "web-", "Web", "a.b", "a/b", &format!("{most}a")] {
+            assert!(name.parse::<NamespaceName>().is_err(), "{name}");
+        }
     }
 }

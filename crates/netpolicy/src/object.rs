@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use kubeapi::{Collection, ObjectMeta, Resource};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
 
 use crate::address::Protocol;
 
@@ -24,7 +24,7 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Pod, as far as policies look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PolicyPod {
-    #[serde(deserialize_with = "selected")]
+    #[serde(deserialize_with = "kubeapi::brief")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PodSpec,
@@ -90,7 +90,7 @@ impl Resource for PolicyPod {
 /// Namespace, as far as policies look at it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct PolicyNamespace {
-    #[serde(deserialize_with = "selected")]
+    #[serde(deserialize_with = "kubeapi::brief")]
     pub(crate) metadata: ObjectMeta,
 }
 
@@ -103,7 +103,7 @@ impl Resource for PolicyNamespace {
 /// Policy of the network, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NetworkPolicy {
-    #[serde(deserialize_with = "selected")]
+    #[serde(deserialize_with = "kubeapi::brief")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: PolicySpec,
@@ -250,12 +250,6 @@ impl KubernetesInventory {
 fn listed<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<Vec<T>, InventoryError> {
     let list: List<T> = serde_json::from_slice(bytes).map_err(|error| InventoryError { what, error })?;
     Ok(list.items)
-}
-
-/// Metadata by which objects are selected and named. All else is let go: PID 1 holds every pod of the cluster, and a change of it is none.
-fn selected<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
-    let ObjectMeta { name, namespace, uid, labels, .. } = ObjectMeta::deserialize(from)?;
-    Ok(ObjectMeta { name, namespace, uid, labels, ..ObjectMeta::default() })
 }
 
 fn tcp() -> String {

@@ -538,6 +538,9 @@ fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
         may("cairn:resolvers", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
         may("cairn:policies", "", &["pods", "namespaces"], &["list", "watch"]),
         may("cairn:policies", "networking.k8s.io", &["networkpolicies"], &["list", "watch"]),
+        may("cairn:publishing", "", &["services"], &["list", "watch"]),
+        may("cairn:publishing", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
+        may("cairn:publishing", "", &["services/status"], &["patch"]),
     ];
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 }

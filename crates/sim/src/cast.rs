@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PublishTerms, RegistryRecord,
-    Release, Standing, Times, UnixSeconds, UserTerms,
+    Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PortUsers, PublishTerms,
+    RegistryRecord, Release, Standing, Times, UnixSeconds, UserTerms,
 };
 use cluster::redeem::{RedeemBody, RedeemRequest};
 use cluster::request::FirstRecords;
@@ -55,7 +55,7 @@ pub fn registry(n: u8, mirrors: u8) -> RegistryRecord {
 #[must_use]
 pub fn published(n: u16, machine: u16) -> PublishTerms {
     let port = UplinkPort::new(PortProtocol::Tcp, n).expect("no port is 0");
-    let terms = PublishTerms::new([port].into(), [id(machine)].into(), BTreeSet::new());
+    let terms = PublishTerms::new([port].into(), PortUsers::Hosts([id(machine)].into()), BTreeSet::new());
     terms.expect("it is no port of Cairn's own")
 }
 

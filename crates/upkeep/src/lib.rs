@@ -1,10 +1,11 @@
 //! State that Kubernetes should hold of the cluster's machines, and the way there: node objects as the records have them, volumes
-//! as claims want them, nodes without pods before they go.
+//! as claims want them, services at ports that are published for them, nodes without pods before they go.
 //!
 //! ```text
 //!   records ──► Workers ─────────┐
 //!   watches ──► nodes ───────────┼─► nodes::changes ────► writes
 //!          ├──► claims, volumes ─┼─► VolumeKeeper::due ─► calls to machines ─► answers ─► writes
+//!          ├──► services, slices ┼─► ServicePublisher::due ► writes
 //!          └──► pods, policies ──┼─► PolicyKeeper::due ─► parts of machines
 //!   clock   ─────────────────────┘
 //! ```
@@ -15,6 +16,7 @@
 //! - A machine's volume is deleted for its claim's end alone, and never while its claim is there: `crates/upkeep/src/volumes/tests.rs`
 //! - Whatever fails in between, a claim that can be met is met by one volume, and a claim that ends leaves none:
 //!   `crates/upkeep/src/volumes/tests.rs`
+//! - No port of a machine's uplinks is of two services, and none of a service that no rule names: `crates/upkeep/src/publishing/tests.rs`
 //! - Of network policies nothing is told before all that they are about was heard: `crates/upkeep/src/policies.rs`
 
 pub mod drain;
@@ -22,8 +24,10 @@ mod event;
 mod node_roles;
 pub mod nodes;
 pub mod policies;
+pub mod publishing;
 pub mod volumes;
 
 pub use nodes::{NodeObject, Worker, Workers};
 pub use policies::{PolicyKeeper, PolicyLook, PolicyWorld};
+pub use publishing::{NamespaceRule, PublishWorld, ServicePublisher};
 pub use volumes::{VolumeKeeper, VolumeWorld};

@@ -3,6 +3,7 @@
 //! was seen, so one that was made anew meanwhile stays. Nodes that no kubelet of ours registered are somebody else's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use kubeapi::{ApiWrite, Collection, ObjectMeta, Objects, Resource};
 use model::{KubernetesRole, MachineId, NodeName};
@@ -12,8 +13,8 @@ use services::node_status::{MACHINE_LABEL, node_path};
 
 use crate::node_roles;
 
-/// All nodes, without their state.
-pub const NODES: Collection = Collection { path: "/api/v1/nodes", metadata_only: true };
+/// All nodes.
+pub const NODES: Collection = Collection { path: "/api/v1/nodes", metadata_only: false };
 
 /// Label by which volumes and capacities select a node: kubelets may not set it (NodeRestriction of the apiserver).
 pub const PLACE_LABEL: &str = "cairn.node-restriction.kubernetes.io/machine";
@@ -25,6 +26,8 @@ pub struct Worker {
     pub machine: MachineId,
     /// Roles of the machine in Kubernetes.
     pub roles: BTreeSet<KubernetesRole>,
+    /// Addresses of its uplinks, as it reports them.
+    pub addresses: BTreeSet<Ipv4Addr>,
 }
 
 /// All machines that run pods, by their nodes' names.
@@ -34,6 +37,29 @@ pub type Workers = BTreeMap<NodeName, Worker>;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct NodeObject {
     metadata: ObjectMeta,
+    #[serde(default)]
+    status: NodeConditions,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+struct NodeConditions {
+    #[serde(default)]
+    conditions: Vec<NodeCondition>,
+}
+
+/// Condition without its times: that a kubelet has said it again is no change.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct NodeCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl NodeObject {
+    /// Whether pods run there, as far as Kubernetes has heard.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+    }
 }
 
 impl Resource for NodeObject {
@@ -46,13 +72,13 @@ impl Resource for NodeObject {
 #[must_use]
 pub fn changes(nodes: &Objects<NodeObject>, workers: &Workers) -> Vec<ApiWrite> {
     let mut changes = Vec::new();
-    for NodeObject { metadata } in nodes.values() {
+    for NodeObject { metadata, .. } in nodes.values() {
         // A name that no machine can have is none of ours.
         let Ok(name) = NodeName::stored(&metadata.name) else { continue };
         let path = node_path(&name);
         let ours = [MACHINE_LABEL, PLACE_LABEL].iter().any(|label| metadata.labels.contains_key(*label));
         match workers.get(&name) {
-            Some(Worker { machine, roles }) => {
+            Some(Worker { machine, roles, .. }) => {
                 let machine = machine.to_string();
                 if metadata.labels.get(PLACE_LABEL) != Some(&machine) {
                     let patch = json!({ "metadata": { "labels": { PLACE_LABEL: machine } } }).to_string();
@@ -86,14 +112,15 @@ mod tests {
                 annotations: [("cairn.internal/roles".to_owned(), (*roles).to_owned())].into(),
                 ..ObjectMeta::default()
             };
-            ((String::new(), (*name).to_owned()), NodeObject { metadata })
+            ((String::new(), (*name).to_owned()), NodeObject { metadata, status: NodeConditions::default() })
         };
         of.iter().map(node).collect()
     }
 
     fn workers(names: &[(&str, u8)]) -> Workers {
         let worker = |(name, n): &(&str, u8)| {
-            let worker = Worker { machine: MachineId([*n; 16]), roles: [KubernetesRole::Worker].into() };
+            let worker =
+                Worker { machine: MachineId([*n; 16]), roles: [KubernetesRole::Worker].into(), addresses: [].into() };
             (NodeName::chosen(name).unwrap(), worker)
         };
         names.iter().map(worker).collect()

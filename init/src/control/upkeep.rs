@@ -1,22 +1,28 @@
-//! Performs crate `upkeep` on a control plane: follows nodes, claims and volumes by the apiserver of this machine, and does what a look
-//! at them leads to. Decides nothing; two control planes at it do no harm.
+//! Performs crate `upkeep` on a control plane: follows nodes, claims, volumes and services by the apiserver of this machine, and does what
+//! a look at them leads to. Decides nothing; two control planes at it do no harm.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use cluster::record::PublishRecord;
 use cluster::state::State;
-use kubeapi::Reflector;
-use model::MachineId;
+use keys::endpoint::Endpoint;
+use kubeapi::{ApiWrite, Reflector};
+use model::{MachineId, Prefixes};
 use pki::Authority;
 use services::ServicePlan;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use upkeep::publishing::{ENDPOINT_SLICES, EndpointSlice, SERVICES, ServiceObject};
 use upkeep::volumes::{
     CAPACITIES, CLAIMS, PersistentVolume, StorageCapacity, UpkeepTime, VOLUMES, VolumeAnswer, VolumeCall, VolumeClaim,
     VolumeEffect,
 };
-use upkeep::{NodeObject, VolumeKeeper, VolumeWorld, Worker, Workers, nodes};
+use upkeep::{
+    NamespaceRule, NodeObject, PublishWorld, ServicePublisher, VolumeKeeper, VolumeWorld, Worker, Workers, nodes,
+};
 
 use super::apiserver::{Apiserver, ApiserverError};
 use super::volume_calls;
@@ -56,8 +62,21 @@ struct Followed {
     claims: Mutex<Reflector<VolumeClaim>>,
     volumes: Mutex<Reflector<PersistentVolume>>,
     capacities: Mutex<Reflector<StorageCapacity>>,
+    services: Mutex<Reflector<ServiceObject>>,
+    slices: Mutex<Reflector<EndpointSlice>>,
     /// Wakes who acts on them.
     news: Notify,
+}
+
+/// Cluster as its records have it.
+#[derive(Debug)]
+struct Recorded {
+    workers: Workers,
+    members: BTreeSet<MachineId>,
+    /// Rules by which ports are open for services.
+    rules: Vec<NamespaceRule>,
+    /// Prefixes of the cluster's own; none before they are known.
+    inside: Option<Prefixes>,
 }
 
 impl Upkeep {
@@ -71,6 +90,8 @@ impl Upkeep {
             claims: Mutex::new(Reflector::of(CLAIMS)),
             volumes: Mutex::new(Reflector::of(VOLUMES)),
             capacities: Mutex::new(Reflector::of(CAPACITIES)),
+            services: Mutex::new(Reflector::of(SERVICES)),
+            slices: Mutex::new(Reflector::of(ENDPOINT_SLICES)),
             news: Notify::new(),
         };
         let (news, kubernetes) = (&followed.news, self.kubernetes.clone());
@@ -80,6 +101,8 @@ impl Upkeep {
             ended = apiserver.follow(&followed.claims, news) => ended.map_err(Into::into),
             ended = apiserver.follow(&followed.volumes, news) => ended.map_err(Into::into),
             ended = apiserver.follow(&followed.capacities, news) => ended.map_err(Into::into),
+            ended = apiserver.follow(&followed.services, news) => ended.map_err(Into::into),
+            ended = apiserver.follow(&followed.slices, news) => ended.map_err(Into::into),
             ended = self.act(&followed, &apiserver) => ended,
         };
         ended.map(|never| match never {})
@@ -94,17 +117,21 @@ impl Upkeep {
     /// Does what each look leads to.
     async fn act(&self, followed: &Followed, apiserver: &Apiserver) -> Result<Infallible, UpkeepError> {
         let (mut api, mut keeper) = (apiserver.session()?, VolumeKeeper::default());
+        let mut publisher = ServicePublisher::default();
         let mut changes = self.records.changes();
         loop {
             let listed = lock::even_if_poisoned(&followed.nodes).objects().cloned();
             // Behind the list: whoever registered a node that it shows was a worker before.
             self.records.catch_up().await?;
-            let (workers, members) = self.records.read(|view, _| machines(view.state()))?;
-            for write in listed.iter().flat_map(|nodes| nodes::changes(nodes, &workers)) {
+            let recorded = self.records.read(|view, _| Recorded::of(view.state()))?;
+            for write in listed.iter().flat_map(|nodes| nodes::changes(nodes, &recorded.workers)) {
+                api.write(write).await?;
+            }
+            for write in published(&mut publisher, followed, &recorded) {
                 api.write(write).await?;
             }
             let mut calls = JoinSet::new();
-            for step in due(&mut keeper, followed, (&workers, &members)) {
+            for step in due(&mut keeper, followed, &recorded) {
                 match step {
                     VolumeEffect::Write(write) | VolumeEffect::Warn(write) => api.write(write).await?,
                     VolumeEffect::Call(call) => drop(calls.spawn(self.clone().call(call))),
@@ -132,7 +159,7 @@ impl Upkeep {
 fn due(
     keeper: &mut VolumeKeeper,
     followed: &Followed,
-    (workers, members): (&Workers, &BTreeSet<MachineId>),
+    Recorded { workers, members, .. }: &Recorded,
 ) -> Vec<VolumeEffect> {
     let claims = lock::even_if_poisoned(&followed.claims);
     let volumes = lock::even_if_poisoned(&followed.volumes);
@@ -148,12 +175,36 @@ fn moment() -> UpkeepTime {
     UpkeepTime { uptime: clock::uptime(), unix: clock::unix() }
 }
 
-/// Workers, and all machines of the cluster.
-fn machines(state: &State) -> (Workers, BTreeSet<MachineId>) {
-    let workers = state.workers().map(|(id, record)| {
-        let worker = Worker { machine: *id, roles: record.kubernetes.clone() };
-        (record.name.clone(), worker)
-    });
-    let members = state.machines().filter(|(_, record)| record.belongs()).map(|(id, _)| *id);
-    (workers.collect(), members.collect())
+/// Writes for services that are published, once all collections are known.
+fn published(publisher: &mut ServicePublisher, followed: &Followed, recorded: &Recorded) -> Vec<ApiWrite> {
+    let services = lock::even_if_poisoned(&followed.services);
+    let slices = lock::even_if_poisoned(&followed.slices);
+    let nodes = lock::even_if_poisoned(&followed.nodes);
+    let Recorded { workers, rules, inside, .. } = recorded;
+    let Some(inside) = *inside else { return Vec::new() };
+    let (services, slices, nodes) = (services.objects(), slices.objects(), nodes.objects());
+    publisher.due(PublishWorld { services, slices, nodes, workers, rules, inside }, clock::unix())
+}
+
+impl Recorded {
+    fn of(state: &State) -> Self {
+        let workers = state.workers().map(|(id, record)| {
+            let reported = record.endpoints.reported.iter().filter_map(Endpoint::address);
+            let addresses = reported.filter_map(|at| if let IpAddr::V4(ip) = at.ip() { Some(ip) } else { None });
+            let worker = Worker { machine: *id, roles: record.kubernetes.clone(), addresses: addresses.collect() };
+            (record.name.clone(), worker)
+        });
+        let rules = state.published().values().filter_map(|PublishRecord { terms, .. }| {
+            let nodes = state.workers().filter(|(id, _)| terms.users().are_on(id));
+            let nodes = nodes.map(|(_, worker)| worker.name.clone()).collect();
+            Some(NamespaceRule { namespace: terms.users().namespace()?.clone(), ports: terms.ports().clone(), nodes })
+        });
+        let members = state.machines().filter(|(_, record)| record.belongs()).map(|(id, _)| *id);
+        Self {
+            workers: workers.collect(),
+            members: members.collect(),
+            rules: rules.collect(),
+            inside: state.cluster().map(|cluster| Prefixes::of(cluster.vpn_prefix)),
+        }
+    }
 }

@@ -35,13 +35,19 @@ async fn ports_are_published_listed_and_closed() {
     assert_eq!(said, "80/tcp,443/tcp of m1, m2 is open to 192.0.2.0/24\n");
     let said = did("add --host 53/udp --on m2", &context).await.unwrap();
     assert_eq!(said, "53/udp of m2 is open to everybody\n");
+    let said = did("add 80/udp --namespace web --on m1", &context).await.unwrap();
+    assert_eq!(said, "80/udp of services in namespace web, on m1, is open to everybody\n");
+    let said = did("add 8443/tcp --namespace web", &context).await.unwrap();
+    assert_eq!(said, "8443/tcp of services in namespace web, on all workers, is open to everybody\n");
     let listed = did("list", &context).await.unwrap();
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["RULE", "PORTS", "MACHINES", "FROM"]);
-    assert_eq!(rows[1], ["7", "80/tcp", "443/tcp", "m1", "m2", "192.0.2.0/24"]);
-    assert_eq!(rows[2], ["8", "53/udp", "m2", "everywhere"]);
+    assert_eq!(rows[0], ["RULE", "PORTS", "NAMESPACE", "MACHINES", "FROM"]);
+    assert_eq!(rows[1], ["7", "80/tcp", "443/tcp", "-", "m1", "m2", "192.0.2.0/24"]);
+    assert_eq!(rows[2], ["8", "53/udp", "-", "m2", "everywhere"]);
+    assert_eq!(rows[3], ["9", "80/udp", "web", "m1", "everywhere"]);
+    assert_eq!(rows[4], ["10", "8443/tcp", "web", "all", "workers", "everywhere"]);
     assert_eq!(did("remove 7", &context).await.unwrap(), "rule 7 publishes nothing any more\n");
-    assert_eq!(coordinator.published.lock().unwrap().len(), 1);
+    assert_eq!(coordinator.published.lock().unwrap().len(), 3);
 }
 
 /// Proves: A7
@@ -69,7 +75,12 @@ fn a_line_that_publishes_no_port_says_why() {
         ("add --host 80/tcp --on m1 --from fd00::/8", "uplinks have no IPv6 yet"),
         ("add --host 80/tcp --on m1 --from 192.0.2.1/24", "the address has bits set beyond the prefix"),
         ("add --host 80/tcp", "--on <MACHINES>"),
-        ("add --on m1", "--host <PORTS>"),
+        ("add --on m1", "<PORTS>"),
+        ("add 80/tcp", "--namespace <NAMESPACE>"),
+        ("add --namespace web", "<PORTS>"),
+        ("add 80/tcp --namespace Web", "a namespace's name has"),
+        ("add 80/tcp --host 81/tcp --on m1", "cannot be used with"),
+        ("add --host 81/tcp --namespace web", "cannot be used with"),
     ] {
         let refused = typed(line).expect_err(line);
         assert!(refused.contains(said), "{line}: {refused}");

@@ -13,7 +13,7 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, terms: &PublishTerms) ->
     if known.values().any(|rule| rule.terms == *terms) {
         return Ok(ground.unchanged(Grant::Already));
     }
-    for machine in terms.machines() {
+    for machine in terms.users().machines() {
         ground.belonging(machine)?;
     }
     let overlap = known.values().find_map(|rule| Some((rule.terms.overlap(terms)?, rule.id)));

@@ -1,14 +1,15 @@
-//! Record of a rule by which ports of uplinks are open: which, on which machines, and to whom.
+//! Record of a rule by which ports of uplinks are open: which, on which machines, to whom, and who answers there.
 //!
 //! ```text
 //! message Publish { uint32 version = 1; uint64 id = 2; repeated string ports = 3; repeated bytes machines = 4;
-//!                   repeated string sources = 5; }
+//!                   repeated string sources = 5; optional string namespace = 6; }
 //! ```
-//! What answers is whatever listens on the machine: a host port of a pod, or a pod in the host's network.
+//! Without a namespace whatever listens on the machine answers: a host port of a pod, or a pod in the host's network. With one it is
+//! services of type LoadBalancer in that namespace alone, on the machines that are named, or on all workers where none is.
 
 use std::collections::BTreeSet;
 
-use model::{Ipv4Prefix, MachineId, PUBLIC_API_PORT, PortProtocol, PublishId, UplinkPort, VPN_PORT};
+use model::{Ipv4Prefix, MachineId, NamespaceName, PUBLIC_API_PORT, PortProtocol, PublishId, UplinkPort, VPN_PORT};
 use prost::Message as _;
 
 use super::{BadRecord, VERSION, decode, sized};
@@ -26,8 +27,17 @@ pub const MOST_PUBLISHED_SOURCES: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishTerms {
     ports: BTreeSet<UplinkPort>,
-    machines: BTreeSet<MachineId>,
+    users: PortUsers,
     sources: BTreeSet<Ipv4Prefix>,
+}
+
+/// Users of published ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortUsers {
+    /// Programs that listen on these machines, whatever they are.
+    Hosts(BTreeSet<MachineId>),
+    /// Services of type LoadBalancer in a namespace, on these machines; on all workers where none is named.
+    Services(NamespaceName, BTreeSet<MachineId>),
 }
 
 /// Rule that publishes ports.
@@ -49,7 +59,7 @@ pub enum BadPublish {
     #[error("{0} is Cairn's own, and open to everybody")]
     Reserved(UplinkPort),
     /// No machine, or too many.
-    #[error("a rule names 1 to {MOST_PUBLISHING_MACHINES} machines")]
+    #[error("a rule names at most {MOST_PUBLISHING_MACHINES} machines, and at least one where it names no namespace")]
     Machines,
     /// Too many sources.
     #[error("a rule names at most {MOST_PUBLISHED_SOURCES} prefixes of sources")]
@@ -65,13 +75,13 @@ fn is_reserved(port: UplinkPort) -> bool {
 }
 
 impl PublishTerms {
-    /// Ports of machines, to these sources; to everybody where none is named.
+    /// Ports for who uses them, to these sources; to everybody where none is named.
     ///
     /// # Errors
     /// [`BadPublish`] names what does not go.
     pub fn new(
         ports: BTreeSet<UplinkPort>,
-        machines: BTreeSet<MachineId>,
+        users: PortUsers,
         sources: BTreeSet<Ipv4Prefix>,
     ) -> Result<Self, BadPublish> {
         if !(1..=MOST_PUBLISHED_PORTS).contains(&ports.len()) {
@@ -80,13 +90,17 @@ impl PublishTerms {
         if let Some(port) = ports.iter().find(|port| is_reserved(**port)) {
             return Err(BadPublish::Reserved(*port));
         }
-        if !(1..=MOST_PUBLISHING_MACHINES).contains(&machines.len()) {
+        let least = match &users {
+            PortUsers::Hosts(_) => 1,
+            PortUsers::Services(..) => 0,
+        };
+        if !(least..=MOST_PUBLISHING_MACHINES).contains(&users.machines().len()) {
             return Err(BadPublish::Machines);
         }
         if sources.len() > MOST_PUBLISHED_SOURCES {
             return Err(BadPublish::Sources);
         }
-        Ok(Self { ports, machines, sources })
+        Ok(Self { ports, users, sources })
     }
 
     /// Ports that the rule publishes.
@@ -95,10 +109,10 @@ impl PublishTerms {
         &self.ports
     }
 
-    /// Machines that the rule names.
+    /// Users of the ports, who answer there.
     #[must_use]
-    pub const fn machines(&self) -> &BTreeSet<MachineId> {
-        &self.machines
+    pub const fn users(&self) -> &PortUsers {
+        &self.users
     }
 
     /// Prefixes from which the ports are reached; any address where none is named.
@@ -110,8 +124,50 @@ impl PublishTerms {
     /// Port that both publish on one machine, if there is one.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> Option<UplinkPort> {
-        let meets = !self.machines.is_disjoint(&other.machines);
+        let meets = self.users.meets(&other.users);
         self.ports.intersection(&other.ports).next().copied().filter(|_| meets)
+    }
+}
+
+impl PortUsers {
+    /// Machines by their ids; none where all workers are meant.
+    #[must_use]
+    pub const fn machines(&self) -> &BTreeSet<MachineId> {
+        match self {
+            Self::Hosts(machines) | Self::Services(_, machines) => machines,
+        }
+    }
+
+    /// Namespace whose services alone answer; none where whatever listens does.
+    #[must_use]
+    pub const fn namespace(&self) -> Option<&NamespaceName> {
+        match self {
+            Self::Hosts(_) => None,
+            Self::Services(namespace, _) => Some(namespace),
+        }
+    }
+
+    /// Users by their parts, as they are written.
+    #[must_use]
+    pub fn of(namespace: Option<NamespaceName>, machines: BTreeSet<MachineId>) -> Self {
+        match namespace {
+            None => Self::Hosts(machines),
+            Some(namespace) => Self::Services(namespace, machines),
+        }
+    }
+
+    /// Whether this worker is among the machines.
+    #[must_use]
+    pub fn are_on(&self, worker: &MachineId) -> bool {
+        match self {
+            Self::Services(_, machines) if machines.is_empty() => true,
+            Self::Hosts(machines) | Self::Services(_, machines) => machines.contains(worker),
+        }
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        let (one, two) = (self.machines(), other.machines());
+        one.is_empty() || two.is_empty() || !one.is_disjoint(two)
     }
 }
 
@@ -124,8 +180,9 @@ impl PublishRecord {
             version: VERSION,
             id: id.0,
             ports: terms.ports.iter().map(ToString::to_string).collect(),
-            machines: terms.machines.iter().map(|machine| machine.0.to_vec()).collect(),
+            machines: terms.users.machines().iter().map(|machine| machine.0.to_vec()).collect(),
             sources: terms.sources.iter().map(ToString::to_string).collect(),
+            namespace: terms.users.namespace().map(ToString::to_string),
         }
         .encode_to_vec()
     }
@@ -139,7 +196,9 @@ impl PublishRecord {
         let machine = |bytes: &Vec<u8>| Ok::<_, BadRecord>(MachineId(sized("machine id", bytes)?));
         let machines: Vec<_> = wire.machines.iter().map(machine).collect::<Result<_, _>>()?;
         let (ports, sources) = (texts("ports", &wire.ports)?, texts("sources", &wire.sources)?);
-        let terms = PublishTerms::new(in_order(ports)?, in_order(machines)?, in_order(sources)?)?;
+        let namespace = wire.namespace.map(|name| name.parse().map_err(|_| BadPublish::Field("namespace")));
+        let users = PortUsers::of(namespace.transpose()?, in_order(machines)?);
+        let terms = PublishTerms::new(in_order(ports)?, users, in_order(sources)?)?;
         Ok(Self { id: PublishId(wire.id), terms })
     }
 }
@@ -169,6 +228,7 @@ formats::strict_message! {
         3 repeated text ports;
         4 repeated bytes machines;
         5 repeated text sources;
+        6 optional text namespace;
     }
 }
 
@@ -185,7 +245,12 @@ mod tests {
     }
 
     fn host(text: &str, machines: &[u8]) -> Result<PublishTerms, BadPublish> {
-        PublishTerms::new(ports(text), on(machines), BTreeSet::new())
+        PublishTerms::new(ports(text), PortUsers::Hosts(on(machines)), BTreeSet::new())
+    }
+
+    fn web(text: &str, machines: &[u8]) -> Result<PublishTerms, BadPublish> {
+        let web = "web".parse().expect("a namespace");
+        PublishTerms::new(ports(text), PortUsers::Services(web, on(machines)), BTreeSet::new())
     }
 
     /// Proves: A7
@@ -197,21 +262,22 @@ mod tests {
         }
         assert!(host("7836/udp,7838/tcp", &[1]).is_ok(), "nobody listens there");
         assert_eq!(host("80/tcp", &[]), Err(BadPublish::Machines));
+        assert!(web("80/tcp", &[]).is_ok(), "on all workers");
         let many = |count: usize| (1..=count).map(|n| n.to_string()).collect::<Vec<_>>().join(",") + "/tcp";
         assert!(host(&many(MOST_PUBLISHED_PORTS), &[1]).is_ok());
         assert_eq!(host(&many(MOST_PUBLISHED_PORTS + 1), &[1]), Err(BadPublish::Ports));
-        let empty = PublishTerms::new(BTreeSet::new(), on(&[1]), BTreeSet::new());
+        let empty = PublishTerms::new(BTreeSet::new(), PortUsers::Hosts(on(&[1])), BTreeSet::new());
         assert_eq!(empty, Err(BadPublish::Ports));
         let machines = (0..=MOST_PUBLISHING_MACHINES).map(|n| {
             let mut id = [0; 16];
             id[..2].copy_from_slice(&u16::try_from(n).expect("few").to_be_bytes());
             MachineId(id)
         });
-        let too_many = PublishTerms::new(ports("80/tcp"), machines.collect(), BTreeSet::new());
+        let too_many = PublishTerms::new(ports("80/tcp"), PortUsers::Hosts(machines.collect()), BTreeSet::new());
         assert_eq!(too_many, Err(BadPublish::Machines));
         let sources = 0..=u32::try_from(MOST_PUBLISHED_SOURCES).expect("few");
         let sources = sources.map(|n| Ipv4Prefix::new(n.into(), 32).expect("a prefix")).collect();
-        let too_many = PublishTerms::new(ports("80/tcp"), on(&[1]), sources);
+        let too_many = PublishTerms::new(ports("80/tcp"), PortUsers::Hosts(on(&[1])), sources);
         assert_eq!(too_many, Err(BadPublish::Sources));
     }
 
@@ -222,6 +288,21 @@ mod tests {
         assert_eq!(of("80,443/tcp", &[1, 2]).overlap(&of("443/tcp", &[2, 3])), "443/tcp".parse().ok());
         assert_eq!(of("443/tcp", &[1]).overlap(&of("443/tcp", &[2])), None);
         assert_eq!(of("443/tcp", &[1]).overlap(&of("443/udp,80/tcp", &[1])), None);
+        let web = |machines| web("443/tcp", machines).expect("a rule");
+        assert_eq!(web(&[]).overlap(&of("443/tcp", &[7])), "443/tcp".parse().ok(), "all workers");
+        assert_eq!(of("443/tcp", &[7]).overlap(&web(&[])), "443/tcp".parse().ok());
+        assert_eq!(web(&[1]).overlap(&web(&[2])), None);
+    }
+
+    /// Proves: W8
+    #[test]
+    fn a_rule_is_of_the_machines_that_it_names() {
+        let (one, two) = (MachineId([1; 16]), MachineId([2; 16]));
+        let on =
+            |terms: Result<PublishTerms, _>| [one, two].map(|id| terms.as_ref().expect("a rule").users().are_on(&id));
+        assert_eq!(on(host("80/tcp", &[1])), [true, false]);
+        assert_eq!(on(web("80/tcp", &[1])), [true, false]);
+        assert_eq!(on(web("80/tcp", &[])), [true, true]);
     }
 
     /// Proves: A7
@@ -233,6 +314,7 @@ mod tests {
             ports: vec!["80/tcp".to_owned(), "443/tcp".to_owned()],
             machines: vec![vec![1; 16], vec![2; 16]],
             sources: vec!["10.0.0.0/8".to_owned()],
+            namespace: Some("web".to_owned()),
         };
         let read = |edit: fn(&mut PublishWire)| {
             let mut wire = good();
@@ -248,7 +330,10 @@ mod tests {
         assert_eq!(read(|it| it.ports[0] = "80/sctp".to_owned()), bad("ports"));
         assert_eq!(read(|it| it.ports[0] = "80,81/tcp".to_owned()), bad("ports"));
         assert_eq!(read(|it| it.sources[0] = "10.0.0.0/08".to_owned()), bad("sources"));
-        assert_eq!(read(|it| it.machines.clear()), Err(BadRecord::Publish(BadPublish::Machines)));
+        assert_eq!(read(|it| it.namespace = Some("Web".to_owned())), bad("namespace"));
+        assert!(read(|it| it.machines.clear()).is_ok(), "all workers");
+        let nowhere = read(|it| (it.namespace, it.machines) = (None, vec![]));
+        assert_eq!(nowhere, Err(BadRecord::Publish(BadPublish::Machines)));
         assert!(matches!(read(|it| it.machines[0].truncate(15)), Err(BadRecord::Size { .. })));
         assert_eq!(read(|it| it.ports.clear()), Err(BadRecord::Publish(BadPublish::Ports)));
     }

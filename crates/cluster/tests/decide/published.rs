@@ -43,7 +43,7 @@ fn a_port_of_a_machine_is_of_one_rule() {
     let rule = PublishId(numbers(&scene)[0]);
     let (terms, port) = (published(80, 1), "80/tcp".parse().expect("a port"));
     let from = BTreeSet::from(["192.0.2.0/24".parse().expect("a prefix")]);
-    let all = PublishTerms::new(terms.ports().clone(), terms.machines().clone(), from).expect("a rule");
+    let all = PublishTerms::new(terms.ports().clone(), terms.users().clone(), from).expect("a rule");
     assert_eq!(scene.refuses(Asks::Publish(all.clone().into())), Denial::PortPublished { port, rule });
     assert_eq!(scene.refuses(Asks::Publish(published(81, 9).into())), Denial::UnknownMachine);
     assert_eq!(scene.asks(Asks::Publish(published(81, 1).into())), Grant::Done, "another port");

@@ -6,7 +6,7 @@
 //! what the owner has deleted stays deleted. Before it, an object that is there already (409) is left alone.
 
 use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::storage;
 use crate::plan::PREFIXES;
@@ -53,7 +53,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation.
 #[must_use]
-pub fn sets() -> [ObjectSet; 5] {
+pub fn sets() -> [ObjectSet; 6] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -106,15 +106,18 @@ pub fn sets() -> [ObjectSet; 5] {
                 binding_of(POLICY_ROLE, COORDINATORS, POLICY_ROLE, "PID 1 compiles network policies"),
             ],
         ),
+        ObjectSet::new(
+            "cairn:bootstrapped-6",
+            vec![
+                role_of_publishing("PID 1 says of services where the LAN reaches them"),
+                binding_of(PUBLISHING_ROLE, COORDINATORS, PUBLISHING_ROLE, "PID 1 publishes services"),
+            ],
+        ),
     ]
 }
 
 fn role_of_coordinators(because: &'static str) -> Object {
-    let body = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": COORDINATORS },
-        "rules": [
+    let rules = json!([
             { "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch", "patch", "delete"] },
             { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },
             { "apiGroups": [""], "resources": ["pods/eviction", "events"], "verbs": ["create"] },
@@ -126,34 +129,57 @@ fn role_of_coordinators(because: &'static str) -> Object {
                 "resources": ["csistoragecapacities"],
                 "verbs": ["list", "watch", "create", "patch", "delete"],
             },
-        ],
-    });
-    Object { path: ROLES, name: COORDINATORS, body: body.to_string(), because }
+    ]);
+    role(COORDINATORS, &rules, because)
 }
 
 fn role_of_resolvers(because: &'static str) -> Object {
-    let follow = |group: &str, resources: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] });
-    let body = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": RESOLVERS },
-        "rules": [follow("", &["services", "namespaces"]), follow("discovery.k8s.io", &["endpointslices"])],
-    });
-    Object { path: ROLES, name: RESOLVERS, body: body.to_string(), because }
+    role(
+        RESOLVERS,
+        &json!([follow("", &["services", "namespaces"]), follow("discovery.k8s.io", &["endpointslices"])]),
+        because,
+    )
 }
 
 /// Role by which network policies are compiled.
 const POLICY_ROLE: &str = "cairn:policies";
 
 fn role_of_policies(because: &'static str) -> Object {
-    let follow = |group: &str, resources: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] });
+    role(
+        POLICY_ROLE,
+        &json!([follow("", &["pods", "namespaces"]), follow("networking.k8s.io", &["networkpolicies"])]),
+        because,
+    )
+}
+
+/// Role by which services are published.
+const PUBLISHING_ROLE: &str = "cairn:publishing";
+
+fn role_of_publishing(because: &'static str) -> Object {
+    role(
+        PUBLISHING_ROLE,
+        &json!([
+            follow("", &["services"]),
+            follow("discovery.k8s.io", &["endpointslices"]),
+            { "apiGroups": [""], "resources": ["services/status"], "verbs": ["patch"] },
+        ]),
+        because,
+    )
+}
+
+/// Right to follow these resources of an API group.
+fn follow(group: &str, resources: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] })
+}
+
+fn role(name: &'static str, rules: &Value, because: &'static str) -> Object {
     let body = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": { "name": POLICY_ROLE },
-        "rules": [follow("", &["pods", "namespaces"]), follow("networking.k8s.io", &["networkpolicies"])],
+        "metadata": { "name": name },
+        "rules": rules,
     });
-    Object { path: ROLES, name: POLICY_ROLE, body: body.to_string(), because }
+    Object { path: ROLES, name, body: body.to_string(), because }
 }
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";

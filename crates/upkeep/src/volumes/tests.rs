@@ -114,7 +114,7 @@ impl World {
     fn workers(&self) -> Workers {
         let worker = |machine: &MachineId| {
             let name = NodeName::chosen(&format!("m{}", machine.0[0])).expect("a name");
-            (name, Worker { machine: *machine, roles: [model::KubernetesRole::Worker].into() })
+            (name, Worker { machine: *machine, roles: [model::KubernetesRole::Worker].into(), addresses: [].into() })
         };
         self.members.iter().map(worker).collect()
     }

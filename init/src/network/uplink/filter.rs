@@ -14,7 +14,8 @@
 //! ```
 //! A packet that nf_tables translates later (kube-proxy does in prerouting, at -100) was let in by its first destination, so a port that
 //! is opened by a service is no way in by an uplink. Connections that began at an uplink are judged packet by packet: a port that is
-//! published no longer is closed to those that are open, too.
+//! published no longer is closed to those that are open, too. A port that is published for services is let in, and dropped at `input`
+//! where no service has led it elsewhere.
 
 use std::fmt::{Display, Write as _};
 
@@ -141,6 +142,13 @@ impl Filter<'_> {
                 format!("iifname {MESH} ip saddr {pods} tcp dport {closed} reject"),
             ],
         );
+        // Where no service has it, it is still for an address of an uplink, and so is no packet that one led to a pod in our network.
+        let for_services = self.published.iter().filter(|open| open.services);
+        let unled = |OpenPort { port, .. }: &OpenPort| {
+            let (protocol, number) = (port.protocol().word(), port.number());
+            outside(format!("ip daddr != {vpn} ct direction original {protocol} dport {number} drop"))
+        };
+        table.rules("input", for_services.filter_map(unled));
         // Wherever a service leads that is published.
         table.rules("input", outside(format!("ip daddr {vpn} tcp dport {closed} reject")));
         if let Some(gateway) = self.assignment.and_then(Assignment::gateway) {
@@ -208,7 +216,7 @@ fn udp_open(port: &str) -> String {
 }
 
 /// Packets to a published port, from its sources.
-fn opened(OpenPort { port, sources }: &OpenPort) -> String {
+fn opened(OpenPort { port, sources, .. }: &OpenPort) -> String {
     let to = format!("{} dport {}", port.protocol().word(), port.number());
     if sources.is_empty() { to } else { format!("ip saddr {} {to}", listed(&sources.iter().collect::<Vec<_>>())) }
 }

@@ -73,10 +73,12 @@ fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fa
             ["meta", "nfproto", "ipv6"] => false,
             ["ip", "saddr", "!=", prefix] => !is_within(packet.source, prefix),
             ["ip", "saddr", ref prefixes @ ..] => is_among(prefixes, |prefix| is_within(packet.source, prefix)),
+            ["ip", "daddr", "!=", prefix] => !is_within(packet.to, prefix),
             ["ip", "daddr", ref prefixes @ ..] => is_among(prefixes, |prefix| is_within(packet.to, prefix)),
             ["fib", "daddr", "type", "local"] => packet.is_local,
             ["ct", "state", "established,related"] => matches!(packet.kind, PacketKind::Answer | PacketKind::Goes(_)),
             ["ct", "direction", "reply"] => packet.kind == PacketKind::Answer,
+            ["ct", "direction", "original"] => packet.kind != PacketKind::Answer,
             ["tcp", "dport", ref ports @ ..] => is_among(ports, |port| {
                 [PacketKind::Tcp, PacketKind::Goes].iter().any(|of| packet.kind == of(number(port)))
             }),
@@ -150,11 +152,12 @@ fn publishing(uplinks: &[&str], assignment: Option<&Assignment>, published: &[Op
     Filter { uplinks: uplinks.to_vec(), prefixes: Prefixes::of(VPN_PREFIX), assignment, published }.text()
 }
 
-/// Ports 80/tcp, from anywhere, and 443/tcp and 53/udp, from two prefixes.
+/// Ports 80/tcp, from anywhere, and 443/tcp and 53/udp, from two prefixes; 8443/tcp, for services alone.
 fn published() -> Vec<OpenPort> {
     let from = ["192.0.2.0/24", "203.0.113.7/32"].map(|prefix| prefix.parse().expect("a prefix"));
-    let open = |port: &str, sources| OpenPort { port: port.parse().expect("a port"), sources };
-    vec![open("53/udp", from.into()), open("80/tcp", [].into()), open("443/tcp", from.into())]
+    let open = |port: &str, sources| OpenPort { port: port.parse().expect("a port"), sources, services: false };
+    let for_services = OpenPort { services: true, ..open("8443/tcp", [].into()) };
+    vec![open("53/udp", from.into()), open("80/tcp", [].into()), open("443/tcp", from.into()), for_services]
 }
 
 const UPLINKS: [&str; 2] = ["eth0", "eth1"];
@@ -274,6 +277,30 @@ fn a_published_service_leads_to_no_port_of_ours() {
     }
     assert_eq!(led("input", "10.118.0.1", 8080), Fate::Passes(0), "a pod in the machine's network");
     assert_eq!(led("forward", "10.244.0.2", 8080), Fate::Passes(0), "a pod");
+}
+
+/// Programs that listen on the machine do not answer there: a packet that a service has is for a pod's address by then.
+///
+/// Proves: A7 W8
+#[test]
+fn a_port_for_services_leads_to_none_of_the_machine() {
+    let worker = assignment(Some(model::pod_prefix(0)));
+    let text = publishing(&UPLINKS, Some(&worker), &published());
+    let comes = |chain, to, port| {
+        fate(&text, chain, Fate::Passes(0), packet(("eth0", "198.51.100.1", to), PacketKind::Tcp(port)))
+    };
+    assert_eq!(comes("prerouting", "192.0.2.10", 8443), Fate::Passes(ROUTED));
+    assert_eq!(comes("input", "192.0.2.10", 8443), Fate::Dropped);
+    assert_eq!(comes("input", "192.0.2.10", 80), Fate::Passes(0), "that one is for the machine's own");
+    assert_eq!(
+        comes("input", "10.118.0.1", 8443),
+        Fate::Passes(0),
+        "a service led it to a pod in the machine's network"
+    );
+    assert_eq!(comes("forward", "10.244.0.2", 8443), Fate::Passes(0), "and to a pod");
+    let by = |link, kind| fate(&text, "input", Fate::Passes(0), packet((link, "198.51.100.1", "192.0.2.10"), kind));
+    assert_eq!(by("veth0", PacketKind::Tcp(8443)), Fate::Passes(0), "it is no uplink's");
+    assert_eq!(by("eth0", PacketKind::Answer), Fate::Passes(0), "what the machine asked itself");
 }
 
 /// Proves: A7
