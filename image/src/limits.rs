@@ -9,7 +9,7 @@ use crate::names;
 use crate::root::{self, RootContent};
 
 /// bzImage, initramfs and root.img of a release together, in bytes: what a direct boot loads and what an update will carry.
-const BOOT_LIMIT: u64 = 135_000_000;
+const BOOT_LIMIT: u64 = 130_000_000;
 /// Files of a release's root that are no upstream component's program, uncompressed, in bytes. Notices are counted.
 const USERLAND_LIMIT: u64 = 20_000_000;
 /// Set-user-ID and set-group-ID (inode(7)).
