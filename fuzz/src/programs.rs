@@ -82,12 +82,12 @@ pub fn kube_nodes(bytes: &[u8]) -> ParseVerdict {
     })
 }
 
-/// Claims of a cluster with one worker. Only that machine is called.
+/// Claims of a cluster with one worker, and one machine that was removed: that is not called.
 pub fn kube_claims(bytes: &[u8]) -> ParseVerdict {
     followed::<VolumeClaim>(CLAIMS, bytes, |claims| looked(claims, &BTreeMap::new()))
 }
 
-/// Volumes of a cluster with one worker. Only that machine is called.
+/// Volumes of the same cluster: the removed machine is not called.
 pub fn kube_volumes(bytes: &[u8]) -> ParseVerdict {
     followed::<PersistentVolume>(VOLUMES, bytes, |volumes| looked(&BTreeMap::new(), volumes))
 }
@@ -136,16 +136,17 @@ fn published(services: &Objects<ServiceObject>, slices: &Objects<EndpointSlice>)
 }
 
 fn looked(claims: &Objects<VolumeClaim>, volumes: &Objects<PersistentVolume>) {
-    let machine = MachineId([1; 16]);
+    let [machine, gone] = [1, 2].map(|n| MachineId([n; 16]));
     let worker = Worker { machine, roles: [KubernetesRole::Worker].into(), addresses: [].into() };
-    let workers = [(NodeName::chosen("one").expect("a name"), worker)].into();
-    let (members, capacities) = ([machine].into(), BTreeMap::new());
-    let world = VolumeWorld { claims, volumes, capacities: &capacities, workers: &workers, members: &members };
+    let [one, two] = ["one", "two"].map(|name| NodeName::chosen(name).expect("a name"));
+    let (workers, removed) = ([(one, worker)].into(), [(gone, two)].into());
+    let capacities = BTreeMap::new();
+    let world = VolumeWorld { claims, volumes, capacities: &capacities, workers: &workers, removed: &removed };
     let mut keeper = VolumeKeeper::default();
     let now = UpkeepTime { uptime: Duration::ZERO, unix: Duration::ZERO };
     for effect in keeper.due(world, now) {
         let VolumeEffect::Call(call) = effect else { continue };
-        assert_eq!(call.machine, machine);
+        assert_ne!(call.machine, gone);
         keeper.answered(&call, VolumeAnswer::Done, now);
     }
 }

@@ -6,11 +6,13 @@
 //!                              └ no room: an event, and the scheduler selects again
 //!   claim larger ──────────► expand ──► size of PersistentVolume ──► size of claim
 //!   claim gone, Released ──► delete on its machine ──► PersistentVolume without our finalizer ──► deleted
+//!   machine removed ──► an event of the claim ──► PersistentVolume deleted, claim Lost
 //! ```
 //! A `PersistentVolume` counts as ours when it is named as we name it, after the claim that it was made for: a handle that somebody
 //! wrote by hand leads to no call. Which claims are ours to provision is Kubernetes' word (`storage-provisioner`), as for every
 //! provisioner (`external-provisioner`, `shouldProvision`).
 
+mod leaving;
 mod objects;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +22,7 @@ use ::volumes::{VolumeHolder, VolumeId};
 use kubeapi::{ApiWrite, Collection, Objects};
 use model::{MachineId, NodeName};
 
+pub use self::leaving::{MachineHoldsVolumes, may_leave};
 pub use self::objects::{PersistentVolume, StorageCapacity, VolumeClaim};
 use self::objects::{Phase, Reclaim};
 use crate::Workers;
@@ -61,6 +64,9 @@ pub fn holders(claims: &Objects<VolumeClaim>, volumes: &Objects<PersistentVolume
     objects.chain(claims.values().filter_map(VolumeClaim::holder)).collect()
 }
 
+/// Machines that the records say are removed, each with the name that it had.
+pub type RemovedMachines = BTreeMap<MachineId, NodeName>;
+
 /// Objects, and the machines of the records, at one moment.
 #[derive(Debug, Clone, Copy)]
 pub struct VolumeWorld<'a> {
@@ -72,8 +78,8 @@ pub struct VolumeWorld<'a> {
     pub capacities: &'a Objects<StorageCapacity>,
     /// Machines that run pods.
     pub workers: &'a Workers,
-    /// Machines of the cluster.
-    pub members: &'a BTreeSet<MachineId>,
+    /// Machines that were removed, by a record that says so: one without a record is silent, and keeps what it has.
+    pub removed: &'a RemovedMachines,
 }
 
 /// UpkeepTime, by both clocks: pauses go by the one that never jumps.
@@ -336,23 +342,20 @@ fn keep(volume: &PersistentVolume, world: VolumeWorld<'_>, now: UpkeepTime) -> V
         vec![VolumeEffect::Call(VolumeCall { machine: ours.machine, ask, subject: Some(subject) })]
     };
     let claim = volume.claim_of(world.claims);
-    let is_member = world.members.contains(&ours.machine);
+    let removed = world.removed.get(&ours.machine);
     match (volume.phase(), claim) {
         // Its claim is there whatever the phase says: the phase is written later than the claim.
-        (Phase::Bound, Some(claim)) if !is_member => {
-            let text = "the machine that holds the volume has left the cluster, and the data with it; delete the claim";
-            vec![VolumeEffect::Warn(objects::event(claim, "VolumeLost", text, now.unix))]
-        }
+        (Phase::Bound, Some(claim)) if let Some(name) = removed => lost(volume, claim, (ours.machine, name), now),
         (Phase::Bound, Some(claim)) => match (claim.requested(), volume.bytes(), claim.capacity()) {
             (Some(wanted), Some(has), _) if wanted > has => call(VolumeAsk::Expand(ours.volume, wanted), Some(claim)),
             (_, Some(has), Some(told)) if has > told => writes(vec![objects::claim_capacity(claim, volume)]),
             _ => Vec::new(),
         },
         (Phase::Released, None) if volume.reclaim() == Reclaim::Delete => {
-            if is_member {
-                call(VolumeAsk::Delete(ours.volume), None)
-            } else {
+            if removed.is_some() {
                 writes(gone(volume))
+            } else {
+                call(VolumeAsk::Delete(ours.volume), None)
             }
         }
         // Its owner keeps the data, and deletes the object.
@@ -361,6 +364,22 @@ fn keep(volume: &PersistentVolume, world: VolumeWorld<'_>, now: UpkeepTime) -> V
         }
         (Phase::Bound | Phase::Released | Phase::Other, _) => Vec::new(),
     }
+}
+
+/// Steps by which the object of a volume goes whose machine was removed. Its claim is told before, and stays: people end it.
+fn lost(
+    volume: &PersistentVolume,
+    claim: &VolumeClaim,
+    (machine, name): (MachineId, &NodeName),
+    now: UpkeepTime,
+) -> Vec<VolumeEffect> {
+    let text = format!(
+        "the data of this claim was on machine `{name}` ({machine}), which was removed from the cluster: it is gone; delete the claim \
+         to begin with an empty volume"
+    );
+    let told = VolumeEffect::Warn(objects::event(claim, "VolumeLost", &text, now.unix));
+    let goes = if volume.metadata.is_deleted() { objects::abandoned(volume) } else { Some(objects::deleted(volume)) };
+    [told].into_iter().chain(goes.map(VolumeEffect::Write)).collect()
 }
 
 /// Writes by which a volume's object goes, once nothing is left of its data.

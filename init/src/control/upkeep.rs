@@ -1,7 +1,6 @@
 //! Performs crate `upkeep` on a control plane: follows nodes, claims, volumes and services by the apiserver of this machine, and does what
 //! a look at them leads to. Decides nothing; two control planes at it do no harm.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -10,15 +9,15 @@ use cluster::record::PublishRecord;
 use cluster::state::State;
 use keys::endpoint::Endpoint;
 use kubeapi::{ApiWrite, Reflector};
-use model::{MachineId, Prefixes};
+use model::Prefixes;
 use pki::Authority;
 use services::ServicePlan;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use upkeep::publishing::{ENDPOINT_SLICES, EndpointSlice, SERVICES, ServiceObject};
 use upkeep::volumes::{
-    CAPACITIES, CLAIMS, PersistentVolume, StorageCapacity, UpkeepTime, VOLUMES, VolumeAnswer, VolumeCall, VolumeClaim,
-    VolumeEffect,
+    CAPACITIES, CLAIMS, PersistentVolume, RemovedMachines, StorageCapacity, UpkeepTime, VOLUMES, VolumeAnswer,
+    VolumeCall, VolumeClaim, VolumeEffect,
 };
 use upkeep::{
     NamespaceRule, NodeObject, PublishWorld, ServicePublisher, VolumeKeeper, VolumeWorld, Worker, Workers, nodes,
@@ -72,7 +71,8 @@ struct Followed {
 #[derive(Debug)]
 struct Recorded {
     workers: Workers,
-    members: BTreeSet<MachineId>,
+    /// Machines whose records say that they were removed.
+    removed: RemovedMachines,
     /// Rules by which ports are open for services.
     rules: Vec<NamespaceRule>,
     /// Prefixes of the cluster's own; none before they are known.
@@ -159,7 +159,7 @@ impl Upkeep {
 fn due(
     keeper: &mut VolumeKeeper,
     followed: &Followed,
-    Recorded { workers, members, .. }: &Recorded,
+    Recorded { workers, removed, .. }: &Recorded,
 ) -> Vec<VolumeEffect> {
     let claims = lock::even_if_poisoned(&followed.claims);
     let volumes = lock::even_if_poisoned(&followed.volumes);
@@ -168,7 +168,7 @@ fn due(
     else {
         return Vec::new();
     };
-    keeper.due(VolumeWorld { claims, volumes, capacities, workers, members }, moment())
+    keeper.due(VolumeWorld { claims, volumes, capacities, workers, removed }, moment())
 }
 
 fn moment() -> UpkeepTime {
@@ -199,10 +199,10 @@ impl Recorded {
             let nodes = nodes.map(|(_, worker)| worker.name.clone()).collect();
             Some(NamespaceRule { namespace: terms.users().namespace()?.clone(), ports: terms.ports().clone(), nodes })
         });
-        let members = state.machines().filter(|(_, record)| record.belongs()).map(|(id, _)| *id);
+        let removed = state.machines().filter(|(_, record)| !record.belongs());
         Self {
             workers: workers.collect(),
-            members: members.collect(),
+            removed: removed.map(|(id, record)| (*id, record.name.clone())).collect(),
             rules: rules.collect(),
             inside: state.cluster().map(|cluster| Prefixes::of(cluster.vpn_prefix)),
         }

@@ -21,6 +21,8 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// Finalizer of a volume's object, which goes after the volume.
 const FINALIZER: &str = "local.cairn.internal/volume";
+/// Finalizer by which Kubernetes keeps the object of a volume while a claim is bound to it (`pkg/controller/volume/pvprotection`).
+const PROTECTION: &str = "kubernetes.io/pv-protection";
 
 /// Claim of a namespace to a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -200,14 +202,32 @@ impl Resource for PersistentVolume {
 impl PersistentVolume {
     /// Which volume of ours it is; none where it is another driver's, or was written by hand: name, handle and claim agree in ours.
     pub(super) fn ours(&self) -> Option<Ours> {
-        let csi = self.spec.csi.as_ref().filter(|csi| csi.driver == DRIVER)?;
+        let (machine, csi) = (self.machine()?, self.spec.csi.as_ref()?);
         let volume = VolumeId::parse(&csi.volume_handle).ok()?;
         let claimed = self.spec.claim_ref.as_ref().is_some_and(|claim| claim.uid == csi.volume_handle);
         let named = self.metadata.name == volume_name(volume);
         let provisioned = self.metadata.annotations.get(PROVISIONED_BY).is_some_and(|by| by == DRIVER);
-        let place = &self.spec.node_affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
-        let machine = place["values"][0].as_str().filter(|_| place["key"] == PLACE_LABEL)?.parse().ok()?;
         (claimed && named && provisioned).then_some(Ours { volume, machine })
+    }
+
+    /// Machine that has the volume, by the object's word, where it is on a machine's own disk.
+    pub(super) fn machine(&self) -> Option<MachineId> {
+        self.spec.csi.as_ref().filter(|csi| csi.driver == DRIVER)?;
+        let place = &self.spec.node_affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"][0];
+        place["values"][0].as_str().filter(|_| place["key"] == PLACE_LABEL)?.parse().ok()
+    }
+
+    /// Holder of the volume, by the object's word; none where it ends with its claim, which has gone.
+    pub(super) fn held_by(&self) -> Option<VolumeHolder> {
+        match (self.phase(), &self.spec.claim_ref) {
+            (Phase::Released, _) if self.reclaim() == Reclaim::Delete => None,
+            (Phase::Released, _) | (Phase::Bound | Phase::Other, None) => {
+                Some(VolumeHolder::Object(self.metadata.name.clone()))
+            }
+            (Phase::Bound | Phase::Other, Some(ClaimReference { namespace, name, .. })) => {
+                Some(VolumeHolder::Claim { namespace: namespace.clone(), name: name.clone() })
+            }
+        }
     }
 
     /// The volume of this driver that the object names, and the object's name: also of one that was written by hand.
@@ -246,7 +266,8 @@ impl PersistentVolume {
         quantity(self.size())
     }
 
-    fn size(&self) -> &str {
+    /// Size that the volume says it has, as its claim spelt it.
+    pub(super) fn size(&self) -> &str {
         self.spec.capacity.get("storage").map_or("", String::as_str)
     }
 
@@ -347,8 +368,17 @@ pub(super) fn unselected(claim: &VolumeClaim) -> ApiWrite {
 
 /// Volume whose object waits for us no longer; none where it does not.
 pub(super) fn unfinalized(volume: &PersistentVolume) -> Option<ApiWrite> {
+    without(&[FINALIZER], volume)
+}
+
+/// Volume whose object waits neither for us nor for the claim that is bound to it; none where it does not.
+pub(super) fn abandoned(volume: &PersistentVolume) -> Option<ApiWrite> {
+    without(&[FINALIZER, PROTECTION], volume)
+}
+
+fn without(which: &[&str], volume: &PersistentVolume) -> Option<ApiWrite> {
     let ObjectMeta { finalizers, resource_version, .. } = &volume.metadata;
-    let others: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+    let others: Vec<_> = finalizers.iter().filter(|finalizer| !which.contains(&finalizer.as_str())).collect();
     if others.len() == finalizers.len() {
         return None;
     }

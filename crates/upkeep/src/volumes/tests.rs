@@ -1,5 +1,5 @@
-//! Volumes of a cluster in virtual time: claims that come, grow and go, machines that fall silent and fill up, and a Kubernetes that
-//! does what its controllers do with claims and volumes.
+//! Volumes of a cluster in virtual time: claims that come, grow and go, machines that fall silent, fill up and are removed, and a
+//! Kubernetes that does what its controllers do with claims and volumes.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -7,15 +7,22 @@ use serde_json::{Value, json};
 use super::*;
 use crate::Worker;
 
+mod removal;
+
 const MACHINES: u8 = 3;
 const GIB: u64 = 1 << 30;
 /// Room of each machine.
 const ROOM: u64 = 10 * GIB;
 
+const PROTECTION: &str = "kubernetes.io/pv-protection";
 const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
 fn machine(n: u8) -> MachineId {
     MachineId([n; 16])
+}
+
+fn name(n: u8) -> NodeName {
+    NodeName::chosen(&format!("m{n}")).expect("a name")
 }
 
 fn uuid(n: u8) -> VolumeId {
@@ -67,8 +74,10 @@ struct World {
     /// Objects by path and name.
     objects: BTreeMap<(String, String), Value>,
     disks: BTreeMap<MachineId, Disk>,
-    /// Machines that are in the cluster.
-    members: BTreeSet<MachineId>,
+    /// Machines that are listed as workers, by name.
+    workers: BTreeMap<NodeName, MachineId>,
+    /// Machines whose records say that they were removed.
+    removed: RemovedMachines,
     keeper: VolumeKeeper,
     /// Calls to machines so far.
     calls: usize,
@@ -76,12 +85,16 @@ struct World {
     silent: BTreeMap<MachineId, Duration>,
     /// Claims that there have been.
     claimed: u8,
-    /// Whether the next write to Kubernetes is lost.
-    loses_write: bool,
+    /// How many writes to Kubernetes come before one that is lost.
+    loses_write: Option<u8>,
     /// Deletions of volumes that were asked for while their claims were there.
     wronged: Vec<VolumeId>,
+    /// Objects that went while their claims were there, and not as those of a removed machine whose claims were told.
+    unnamed: Vec<String>,
     /// Volumes whose claims ended before anybody could write down that they are there: people delete them.
     orphans: BTreeSet<VolumeId>,
+    /// The same where their machines took no pods any more: their claims may get others elsewhere.
+    left: BTreeSet<(MachineId, VolumeId)>,
 }
 
 impl World {
@@ -90,14 +103,17 @@ impl World {
             now: Duration::from_secs(1),
             objects: BTreeMap::new(),
             disks: (1..=MACHINES).map(|n| (machine(n), Disk::default())).collect(),
-            members: (1..=MACHINES).map(machine).collect(),
+            workers: (1..=MACHINES).map(|n| (name(n), machine(n))).collect(),
+            removed: RemovedMachines::new(),
             keeper: VolumeKeeper::default(),
             calls: 0,
             silent: BTreeMap::new(),
             claimed: 0,
-            loses_write: false,
+            loses_write: None,
             wronged: Vec::new(),
+            unnamed: Vec::new(),
             orphans: BTreeSet::new(),
+            left: BTreeSet::new(),
         }
     }
 
@@ -112,11 +128,18 @@ impl World {
     }
 
     fn workers(&self) -> Workers {
-        let worker = |machine: &MachineId| {
-            let name = NodeName::chosen(&format!("m{}", machine.0[0])).expect("a name");
-            (name, Worker { machine: *machine, roles: [model::KubernetesRole::Worker].into(), addresses: [].into() })
+        let worker = |(name, machine): (&NodeName, &MachineId)| {
+            let roles = [model::KubernetesRole::Worker].into();
+            (name.clone(), Worker { machine: *machine, roles, addresses: [].into() })
         };
-        self.members.iter().map(worker).collect()
+        self.workers.iter().map(worker).collect()
+    }
+
+    /// Takes a machine out of the records.
+    fn remove(&mut self, gone: MachineId) {
+        let name = name(gone.0[0]);
+        self.workers.retain(|_, machine| *machine != gone);
+        self.removed.insert(gone, name);
     }
 
     /// Claim whose uid no other one ever had: the first is 1.
@@ -139,7 +162,7 @@ impl World {
     fn controllers(&mut self) {
         let rooms = self.of::<StorageCapacity>(CAPACITIES.path);
         let volumes: Vec<PersistentVolume> = self.of(VOLUMES.path).into_values().collect();
-        let members = self.members.clone();
+        let workers = self.workers.clone();
         let claims = self.objects.iter_mut().filter(|((path, _), _)| path == CLAIMS.path);
         let mut uids = BTreeSet::new();
         for (_, claim) in claims {
@@ -155,28 +178,42 @@ impl World {
                 continue;
             }
             let asks = kubeapi::quantity(claim["spec"]["resources"]["requests"]["storage"].as_str().expect("a size"));
-            let fits = |told: &&StorageCapacity| {
-                told.machine().is_some_and(|it| members.contains(&it)) && told.bytes() >= asks
+            let node = |told: &StorageCapacity| {
+                let machine = told.machine().filter(|_| told.bytes() >= asks)?;
+                workers.iter().find(|(_, worker)| **worker == machine).map(|(name, _)| name.clone())
             };
             let annotations = claim["metadata"]["annotations"].as_object_mut().expect("annotations");
             if !annotations.contains_key(SELECTED)
-                && let Some(machine) = rooms.values().find(fits).and_then(StorageCapacity::machine)
+                && let Some(node) = rooms.values().find_map(node)
             {
-                annotations.insert(SELECTED.to_owned(), json!(format!("m{}", machine.0[0])));
+                annotations.insert(SELECTED.to_owned(), json!(node.as_str()));
             }
         }
         for ((path, _), volume) in &mut self.objects {
             if path == VOLUMES.path {
                 let claimed = uids.contains(volume["spec"]["claimRef"]["uid"].as_str().expect("a claim"));
                 volume["status"] = json!({ "phase": if claimed { "Bound" } else { "Released" } });
+                if !claimed && !volume["metadata"]["deletionTimestamp"].is_null() {
+                    let finalizers = volume["metadata"]["finalizers"].as_array_mut().expect("finalizers");
+                    finalizers.retain(|finalizer| finalizer != PROTECTION);
+                }
             }
+        }
+        for name in self.names(VOLUMES.path) {
+            self.collect(&(VOLUMES.path.to_owned(), name));
         }
     }
 
-    fn write(&mut self, write: &ApiWrite) {
-        if std::mem::take(&mut self.loses_write) {
-            return;
-        }
+    /// Writes, unless that fails: then the keeper begins anew, as its shell does.
+    fn write(&mut self, write: &ApiWrite) -> bool {
+        self.loses_write = match self.loses_write {
+            Some(0) => {
+                self.loses_write = None;
+                self.restart();
+                return false;
+            }
+            before => before.map(|writes| writes - 1),
+        };
         let (collection, name) = write.path().trim_end_matches("/status").rsplit_once('/').expect("a path");
         // Claims are listed over all namespaces, and written in theirs.
         let collection = if collection.contains("persistentvolumeclaims") { CLAIMS.path } else { collection };
@@ -186,6 +223,9 @@ impl World {
                 let mut body: Value = serde_json::from_str(body).expect("an object");
                 let name = body["metadata"]["name"].as_str().expect("a name").to_owned();
                 body["metadata"]["uid"] = json!(format!("uid of {name}"));
+                if path == VOLUMES.path {
+                    body["metadata"]["finalizers"].as_array_mut().expect("ours").push(json!(PROTECTION));
+                }
                 self.objects.entry((path.clone(), name)).or_insert(body);
             }
             ApiWrite::Merge { patch, .. } => {
@@ -205,6 +245,13 @@ impl World {
                 self.collect(&key);
             }
         }
+        true
+    }
+
+    /// What the keeper had in memory is gone.
+    fn restart(&mut self) {
+        self.keeper = VolumeKeeper::default();
+        self.silent.clear();
     }
 
     /// An object that is deleted goes with its last finalizer.
@@ -213,8 +260,22 @@ impl World {
             let waits = object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
             !object["metadata"]["deletionTimestamp"].is_null() && !waits
         });
-        if goes {
-            self.objects.remove(key);
+        if !goes {
+            return;
+        }
+        let object = self.objects.remove(key).expect("it is there");
+        if key.0 != VOLUMES.path {
+            return;
+        }
+        let uid = &object["spec"]["claimRef"]["uid"];
+        let of = |path: &str, field: &str| {
+            let mut all = self.objects.iter().filter(|((of, _), _)| of.ends_with(path));
+            all.any(|(_, object)| object.pointer(field) == Some(uid))
+        };
+        let machine = serde_json::from_value::<PersistentVolume>(object.clone()).expect("a volume").machine();
+        let removed = machine.is_some_and(|machine| self.removed.contains_key(&machine));
+        if of(CLAIMS.path, "/metadata/uid") && !(removed && of("/events", "/involvedObject/uid")) {
+            self.unnamed.push(key.1.clone());
         }
     }
 
@@ -222,23 +283,21 @@ impl World {
     fn look(&mut self) {
         self.controllers();
         let (claims, volumes, capacities) = (self.of(CLAIMS.path), self.of(VOLUMES.path), self.of(CAPACITIES.path));
-        let (workers, members, now) = (self.workers(), self.members.clone(), self.moment());
+        let (workers, removed, now) = (self.workers(), self.removed.clone(), self.moment());
         let world = VolumeWorld {
             claims: &claims,
             volumes: &volumes,
             capacities: &capacities,
             workers: &workers,
-            members: &members,
+            removed: &removed,
         };
         for step in self.keeper.due(world, now) {
             let call = match step {
-                VolumeEffect::Write(write) | VolumeEffect::Warn(write) => {
-                    self.write(&write);
-                    continue;
-                }
+                VolumeEffect::Write(write) | VolumeEffect::Warn(write) if self.write(&write) => continue,
+                VolumeEffect::Write(_) | VolumeEffect::Warn(_) => return,
                 VolumeEffect::Call(call) => call,
             };
-            assert!(self.members.contains(&call.machine), "a machine outside of the cluster is called");
+            assert!(!self.removed.contains_key(&call.machine), "a machine outside of the cluster is called");
             if let VolumeAsk::Delete(volume) = call.ask
                 && claims.values().any(|claim: &VolumeClaim| claim.metadata.uid == volume.to_string())
             {
@@ -259,7 +318,9 @@ impl World {
                 self.silent.insert(call.machine, self.now);
             }
             for write in self.keeper.answered(&call, answer, now) {
-                self.write(&write);
+                if !self.write(&write) {
+                    return;
+                }
             }
         }
     }
@@ -315,9 +376,13 @@ enum Deed {
     End(u8),
     Silent(u8, bool),
     LoseAnswer(u8),
-    LoseWrite,
+    /// The write behind so many is lost.
+    LoseWrite(u8),
     /// Another control plane takes over: what the keeper had in memory is gone.
     Restart,
+    /// A machine is listed no more, though no record says that it was removed; or again.
+    List(u8, bool),
+    Remove(u8),
     Look(u64),
 }
 
@@ -328,8 +393,10 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => (1_u8..6).prop_map(Deed::End),
         1 => (1..=MACHINES, any::<bool>()).prop_map(|(n, silent)| Deed::Silent(n, silent)),
         1 => (1..=MACHINES).prop_map(Deed::LoseAnswer),
-        1 => Just(Deed::LoseWrite),
+        1 => (0_u8..4).prop_map(Deed::LoseWrite),
         1 => Just(Deed::Restart),
+        1 => (1..=MACHINES, any::<bool>()).prop_map(|(n, listed)| Deed::List(n, listed)),
+        1 => (1..=MACHINES).prop_map(Deed::Remove),
         6 => (1_u64..40).prop_map(Deed::Look),
     ];
     proptest::collection::vec(deed, 0..60)
@@ -360,11 +427,19 @@ fn perform(world: &mut World, deed: &Deed) {
         }
         Deed::Silent(n, silent) => world.disks.get_mut(&machine(n)).expect("a machine").silent = silent,
         Deed::LoseAnswer(n) => world.disks.get_mut(&machine(n)).expect("a machine").loses_answer = true,
-        Deed::LoseWrite => world.loses_write = true,
-        Deed::Restart => {
-            world.keeper = VolumeKeeper::default();
-            world.silent.clear();
+        Deed::LoseWrite(behind) => world.loses_write = Some(behind),
+        Deed::Restart => world.restart(),
+        Deed::List(n, true) if !world.removed.contains_key(&machine(n)) => {
+            world.workers.insert(name(n), machine(n));
         }
+        Deed::List(n, _) => {
+            world.workers.remove(&name(n));
+            let described = world.names(VOLUMES.path);
+            let volumes = world.disks[&machine(n)].volumes.keys().copied();
+            let unwritten = volumes.filter(|volume| !described.contains(&format!("pvc-{volume}")));
+            world.left.extend(unwritten.map(|volume| (machine(n), volume)));
+        }
+        Deed::Remove(n) => world.remove(machine(n)),
         Deed::Look(seconds) => {
             world.look();
             world.now += Duration::from_secs(seconds);
@@ -383,19 +458,28 @@ proptest! {
         for disk in world.disks.values_mut() {
             disk.silent = false;
         }
+        for n in 1..=MACHINES {
+            perform(&mut world, &Deed::List(n, true));
+        }
         world.settle();
         prop_assert_eq!(&world.wronged, &[]);
+        prop_assert!(world.unnamed.is_empty(), "vanished: {:?}", world.unnamed);
+        let removed = world.removed.clone();
+        world.disks.retain(|machine, _| !removed.contains_key(machine));
         let claimed: BTreeSet<String> = world.of::<VolumeClaim>(CLAIMS.path).into_values().map(|claim| claim.metadata.uid).collect();
         let volumes = world.of::<PersistentVolume>(VOLUMES.path);
         let mut described = BTreeSet::new();
         for volume in volumes.values() {
             let ours = volume.ours().expect("ours");
             prop_assert!(claimed.contains(&ours.volume.to_string()), "nobody claims {}", ours.volume);
+            prop_assert!(!removed.contains_key(&ours.machine), "{} is on a machine that was removed", ours.volume);
             let bytes = world.disks[&ours.machine].volumes.get(&ours.volume).copied();
             prop_assert!(bytes >= volume.bytes(), "{:?} {:?}", bytes, volume.bytes());
             described.insert(ours.volume);
+            world.left.remove(&(ours.machine, ours.volume));
         }
-        let held: Vec<VolumeId> = world.disks.values().flat_map(|disk| disk.volumes.keys().copied()).collect();
+        let on = world.disks.iter().flat_map(|(machine, disk)| disk.volumes.keys().map(|volume| (*machine, *volume)));
+        let held: Vec<VolumeId> = on.filter(|at| !world.left.contains(at)).map(|(_, volume)| volume).collect();
         let once: BTreeSet<VolumeId> = held.iter().copied().collect();
         prop_assert_eq!(held.len(), once.len(), "a claim has two volumes");
         prop_assert_eq!(once.difference(&world.orphans).copied().collect::<BTreeSet<_>>(), described);
@@ -530,13 +614,13 @@ fn a_warning_is_written_once_in_a_while() {
     world.settle();
     let warnings = |world: &mut World| {
         let (claims, volumes, capacities) = (world.of(CLAIMS.path), world.of(VOLUMES.path), world.of(CAPACITIES.path));
-        let (workers, members, now) = (world.workers(), world.members.clone(), world.moment());
+        let (workers, removed, now) = (world.workers(), world.removed.clone(), world.moment());
         let view = VolumeWorld {
             claims: &claims,
             volumes: &volumes,
             capacities: &capacities,
             workers: &workers,
-            members: &members,
+            removed: &removed,
         };
         world.keeper.due(view, now).iter().filter(|effect| matches!(effect, VolumeEffect::Warn(_))).count()
     };
@@ -544,22 +628,6 @@ fn a_warning_is_written_once_in_a_while() {
     assert_eq!([warnings(&mut world), warnings(&mut world)], [1, 0]);
     world.now += AGAIN;
     assert_eq!(warnings(&mut world), 1);
-}
-
-#[test]
-fn a_volume_of_a_machine_that_left_is_told_of_and_goes() {
-    let mut world = World::new();
-    world.claim(1, GIB);
-    world.settle();
-    let held = world.disks.iter().find(|(_, disk)| !disk.volumes.is_empty()).map(|(machine, _)| *machine);
-    world.members.remove(&held.expect("one has it"));
-    world.settle();
-    assert_eq!(world.names(VOLUMES.path).len(), 1, "its claim is there");
-    assert!(world.events()[0].contains("has left the cluster"), "{:?}", world.events());
-    assert_eq!(world.names(CAPACITIES.path).len(), 2);
-    perform(&mut world, &Deed::End(1));
-    world.settle();
-    assert!(world.names(VOLUMES.path).is_empty());
 }
 
 /// Proves: W2
