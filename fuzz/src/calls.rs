@@ -87,6 +87,11 @@ pub fn machine_change(bytes: &[u8]) -> ParseVerdict {
     message::<wire::ChangeMachineRequest, (MachineId, MachineChange)>(bytes)
 }
 
+/// The machine that is asked whether it may leave.
+pub fn removal_checked(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::CheckRemovalRequest, MachineId>(bytes)
+}
+
 /// A ticket that is to be issued.
 pub fn ticket_offer(bytes: &[u8]) -> ParseVerdict {
     message::<wire::IssueTicketRequest, Offer>(bytes)

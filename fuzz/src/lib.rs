@@ -212,6 +212,11 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "a machine may run another version, or be hostile",
     },
     FuzzTarget {
+        name: "removal_checked",
+        run: calls::removal_checked,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget {
         name: "volume_list",
         run: calls::volume_list,
         because: "a machine may run another version, or be hostile",

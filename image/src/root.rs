@@ -183,11 +183,11 @@ const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:
 /// Options of mkfs.erofs, each with its reason.
 const EROFS_OPTIONS: &[&str] = &[
     "-zlz4hc,9",                              // what Debian's mkfs.erofs has; decompression costs next to nothing
-    "-C32768", // 5 % smaller than clusters of 16 KiB; 64 KiB are 3 % more
-    "-x-1",    // no extended attributes, whatever the build host sets
-    "-T0",     // every file's time
+    "-C32768",                                // 5 % smaller than clusters of 16 KiB; 64 KiB are 3 % more
+    "-x-1",                                   // no extended attributes, whatever the build host sets
+    "-T0",                                    // every file's time
     "-U00000000-0000-0000-0000-000000000000", // else random
-    "--all-root", // owner of everything, whoever builds
+    "--all-root",                             // owner of everything, whoever builds
     "--quiet",
 ];
 

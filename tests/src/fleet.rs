@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 
 use anyhow::{Context as _, ensure};
-use api::{ListedMachine, MachineChange, RoleDirection};
+use api::{LeavingData, ListedMachine, MachineChange, RoleDirection};
 use cluster::record::Standing;
 use cluster::role::AnyRole;
 use keys::endpoint::Endpoint;
@@ -422,7 +422,7 @@ impl Fleet {
                 self.start(machine)?;
             }
             Departure::Drained => {
-                self.change(t, machine, MachineChange::Drain)?;
+                self.change(t, machine, MachineChange::Drain(LeavingData::GivenUp))?;
                 if self.known(machine)?.role == ClusterRole::Coordinator {
                     // Nobody would tell it afterwards: it would keep what a coordinator has.
                     self.becomes_node(t, machine)?;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use api::wire::*;
 use api::{
-    Condition, ListPage, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, VolumeRemoval, public_server,
+    Condition, LeavingData, ListPage, ListedOwner, MachineChange, MachineStatus, PublicState, Truth, UnixMillis,
+    VolumeRemoval, public_server,
 };
 use cluster::Denial;
 use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
@@ -197,6 +198,12 @@ impl Api {
             Some(at) => Err(Status::unknown(format!("etcd gives no answer to {}", unknown.remove(at)))),
             None => Ok(()),
         }
+    }
+
+    /// Refuses to let a machine go, where it is to refuse.
+    fn keeps_data(&self) -> Result<(), Status> {
+        let held = "the data of these would go with the machine: claim web/data (8Mi); nothing was changed";
+        if *self.refuses.lock().unwrap() { Err(Status::failed_precondition(held)) } else { Ok(()) }
     }
 
     /// The same of what a user may call, too.
@@ -517,10 +524,20 @@ impl public_server::Public for Api {
 
     async fn change_machine(
         &self,
-        _: Request<ChangeMachineRequest>,
+        request: Request<ChangeMachineRequest>,
     ) -> Result<Response<ChangeMachineResponse>, Status> {
         self.owners_call("ChangeMachine")?;
+        let (_, change) = request.into_inner().try_into()?;
+        if change == MachineChange::Drain(LeavingData::Kept) {
+            self.keeps_data()?;
+        }
         Ok(Response::new(ChangeMachineResponse {}))
+    }
+
+    async fn check_removal(&self, _: Request<CheckRemovalRequest>) -> Result<Response<CheckRemovalResponse>, Status> {
+        self.owners_call("CheckRemoval")?;
+        self.keeps_data()?;
+        Ok(Response::new(CheckRemovalResponse {}))
     }
 
     async fn recover_cluster(

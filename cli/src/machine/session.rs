@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    AddOwnerRequest, AddUserRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, DrainMachineRequest,
-    DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
-    IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
-    ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest,
-    PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest,
-    RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest,
-    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, UnpublishRequest,
-    WaitConditionRequest,
+    AddOwnerRequest, AddUserRequest, ChangeMachineRequest, CheckRemovalRequest, ConditionsRequest, DirectoryRequest,
+    DrainMachineRequest, DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest,
+    GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest,
+    ListOwnersRequest, ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest,
+    ListVolumesRequest, PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
+    RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest,
+    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest,
+    UnpublishRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
@@ -237,6 +237,12 @@ impl Session {
     pub(crate) async fn change_machine(&mut self, machine: MachineId, change: MachineChange) -> Result<(), CallError> {
         let request: ChangeMachineRequest = (machine, change).into();
         decided(async || soon("ChangeMachine", self.client.change_machine(request.clone())).await.map(drop)).await
+    }
+
+    /// Asks whether a machine may leave without anybody's data.
+    pub(crate) async fn check_removal(&mut self, machine: MachineId) -> Result<(), CallError> {
+        let request = CheckRemovalRequest::from(machine);
+        soon("CheckRemoval", self.client.check_removal(request)).await.map(drop)
     }
 
     /// Has a machine's node drained; what is left of its pods comes as it goes on.

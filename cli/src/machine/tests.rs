@@ -195,7 +195,7 @@ async fn a_call_whose_outcome_is_unknown_is_made_again() {
     };
     let changes = ["ChangeMachine", "ChangeMachine", "IssueTicket", "RevokeTicket", "Reboot"];
     *fake.unknown.lock().unwrap() = changes.to_vec();
-    session.change_machine(fake.machine, api::MachineChange::Drain).await.unwrap();
+    session.change_machine(fake.machine, api::MachineChange::Drain(api::LeavingData::Kept)).await.unwrap();
     session.issue_ticket(offer).await.unwrap();
     let revoked = session.revoke_ticket(model::TicketId([1; 16])).await.unwrap_err();
     assert_eq!(revoked.code(), Code::NotFound, "the second answer counts");

@@ -18,11 +18,13 @@ pub struct DrainRequest {
     pub undo: bool,
     /// How long it may take.
     pub seconds: u32,
+    /// Whether pods end whose volumes are on the machine: it leaves the cluster, and they go with it.
+    pub with_volumes: bool,
 }
 
 impl From<DrainRequest> for wire::DrainMachineRequest {
-    fn from(DrainRequest { node, force, undo, seconds }: DrainRequest) -> Self {
-        Self { node: node.to_string(), force, undo, seconds }
+    fn from(DrainRequest { node, force, undo, seconds, with_volumes }: DrainRequest) -> Self {
+        Self { node: node.to_string(), force, undo, seconds, with_volumes }
     }
 }
 
@@ -30,12 +32,12 @@ impl TryFrom<wire::DrainMachineRequest> for DrainRequest {
     type Error = FieldError;
 
     fn try_from(request: wire::DrainMachineRequest) -> Result<Self, FieldError> {
-        let wire::DrainMachineRequest { node, force, undo, seconds } = request;
+        let wire::DrainMachineRequest { node, force, undo, seconds, with_volumes } = request;
         let node = NodeName::stored(&node).map_err(|_| FieldError::new("node", Problem::Unusable))?;
         if seconds > MOST_SECONDS {
             return Err(FieldError::new("seconds", Problem::Range));
         }
-        Ok(Self { node, force, undo, seconds })
+        Ok(Self { node, force, undo, seconds, with_volumes })
     }
 }
 
@@ -45,9 +47,16 @@ mod tests {
 
     #[test]
     fn a_drain_crosses_the_wire_and_no_other_node_does() {
-        let drain =
-            DrainRequest { node: NodeName::stored("m2").expect("a name"), force: true, undo: false, seconds: 300 };
-        assert_eq!(DrainRequest::try_from(wire::DrainMachineRequest::from(drain.clone())), Ok(drain.clone()));
+        let drain = DrainRequest {
+            node: NodeName::stored("m2").expect("a name"),
+            force: true,
+            undo: false,
+            seconds: 300,
+            with_volumes: false,
+        };
+        for drain in [drain.clone(), DrainRequest { force: false, with_volumes: true, ..drain.clone() }] {
+            assert_eq!(DrainRequest::try_from(wire::DrainMachineRequest::from(drain.clone())), Ok(drain));
+        }
         let field = |edit: fn(&mut wire::DrainMachineRequest)| {
             let mut request = wire::DrainMachineRequest::from(drain.clone());
             edit(&mut request);

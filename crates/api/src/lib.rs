@@ -64,8 +64,8 @@ pub use not_yet::{NOT_YET, not_yet};
 pub use open::{Claim, PublicState};
 pub use owners::ListedOwner;
 pub use records::{
-    EtcdMember, ListPage, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan,
-    RoleDirection,
+    EtcdMember, LeavingData, ListPage, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember,
+    RecoveryPlan, RoleDirection,
 };
 pub use registries::ListedRegistry;
 pub use service::{Service, ServiceExit, ServiceState};

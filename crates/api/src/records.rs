@@ -88,13 +88,22 @@ pub enum MachineChange {
     /// The machine is to have a role, or to have it no more.
     Role(AnyRole, RoleDirection),
     /// The machine is to leave.
-    Drain,
+    Drain(LeavingData),
     /// The machine has left.
     Remove,
     /// The machine will not come back.
     RemoveLost,
     /// The machine's disk is to be locked with the next cluster key.
     RotateKey,
+}
+
+/// Data of claims on a machine that is to leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeavingData {
+    /// The machine stays where there is any.
+    Kept,
+    /// Data goes with the machine, and its owner said so.
+    GivenUp,
 }
 
 /// Direction in which a role changes.
@@ -108,14 +117,21 @@ pub enum RoleDirection {
 
 impl MachineChange {
     /// Changes that are of no role.
-    const VERBS: [Self; 4] = [Self::Drain, Self::Remove, Self::RemoveLost, Self::RotateKey];
+    const VERBS: [Self; 5] = [
+        Self::Drain(LeavingData::Kept),
+        Self::Drain(LeavingData::GivenUp),
+        Self::Remove,
+        Self::RemoveLost,
+        Self::RotateKey,
+    ];
 
     /// Table of all changes: how each crosses the wire, and what it asks of the records.
     fn row(self, machine: MachineId) -> (Change, Asks) {
         let verb = |verb: wire::MachineVerb| Change::Verb(verb.into());
         match self {
             Self::Role(role, direction) => (Change::Role((role, direction).into()), direction.asks(machine, role)),
-            Self::Drain => (verb(wire::MachineVerb::Drain), Asks::Drain(machine)),
+            Self::Drain(LeavingData::Kept) => (verb(wire::MachineVerb::Drain), Asks::Drain(machine)),
+            Self::Drain(LeavingData::GivenUp) => (verb(wire::MachineVerb::DrainDeletingVolumes), Asks::Drain(machine)),
             Self::Remove => (verb(wire::MachineVerb::Remove), Asks::Remove(machine, Removal::Drained)),
             Self::RemoveLost => (verb(wire::MachineVerb::RemoveLost), Asks::Remove(machine, Removal::Lost)),
             Self::RotateKey => (verb(wire::MachineVerb::RotateKey), Asks::RotateKey(machine)),
@@ -175,6 +191,20 @@ impl TryFrom<wire::RoleChange> for MachineChange {
 impl From<(MachineId, MachineChange)> for wire::ChangeMachineRequest {
     fn from((machine, change): (MachineId, MachineChange)) -> Self {
         Self { machine_id: machine.0.to_vec(), change: Some(change.row(machine).0) }
+    }
+}
+
+impl From<MachineId> for wire::CheckRemovalRequest {
+    fn from(machine: MachineId) -> Self {
+        Self { machine_id: machine.0.to_vec() }
+    }
+}
+
+impl TryFrom<wire::CheckRemovalRequest> for MachineId {
+    type Error = FieldError;
+
+    fn try_from(request: wire::CheckRemovalRequest) -> Result<Self, FieldError> {
+        Ok(Self(fixed("machine_id", &request.machine_id)?))
     }
 }
 
@@ -585,7 +615,8 @@ mod tests {
                 .map(|(direction, asks)| (MachineChange::Role(role, direction), asks))
         });
         let verbs = [
-            (MachineChange::Drain, Asks::Drain(id)),
+            (MachineChange::Drain(LeavingData::Kept), Asks::Drain(id)),
+            (MachineChange::Drain(LeavingData::GivenUp), Asks::Drain(id)),
             (MachineChange::Remove, Asks::Remove(id, Removal::Drained)),
             (MachineChange::RemoveLost, Asks::Remove(id, Removal::Lost)),
             (MachineChange::RotateKey, Asks::RotateKey(id)),
@@ -594,6 +625,9 @@ mod tests {
             assert_eq!(wire::ChangeMachineRequest::from((id, change)).try_into(), Ok((id, change)));
             assert_eq!(change.asks(id), asks, "{change:?}");
         }
+        assert_eq!(wire::CheckRemovalRequest::from(id).try_into(), Ok(id));
+        let short = wire::CheckRemovalRequest { machine_id: vec![1; 15] };
+        assert_eq!(MachineId::try_from(short).map_err(|wrong| wrong.field), Err("machine_id"));
         // Each number that the protocol has is a change.
         let verb =
             |number: i32| wire::ChangeMachineRequest { machine_id: vec![1; 16], change: Some(Change::Verb(number)) };

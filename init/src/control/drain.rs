@@ -54,6 +54,8 @@ fn each(left: &[PodLeft]) -> String {
 pub(crate) struct DrainTerms {
     /// Whether pods end that nobody makes again, or that wait for this machine then.
     pub(crate) force: bool,
+    /// Whether pods end whose volumes are on the machine, as those go with it.
+    pub(crate) with_volumes: bool,
     /// How long it may take.
     pub(crate) within: Duration,
 }
@@ -102,7 +104,8 @@ impl Patience {
 }
 
 async fn begin(api: &mut Session, node: &NodeName, terms: DrainTerms) -> Result<Drain, DrainFailure> {
-    let (list, held) = (pods(api, node).await?, held_claims(api).await?);
+    let list = pods(api, node).await?;
+    let held = if terms.with_volumes { HeldClaims::new() } else { held_claims(api).await? };
     let drain = Drain::begin(node.clone(), &list, &held, terms.force, clock::uptime() + terms.within)?;
     set_cordon(api, node, true).await?;
     Ok(drain)

@@ -15,6 +15,7 @@ mod first_contact;
 mod forward;
 mod images;
 mod kubernetes;
+mod leaving;
 mod machines;
 mod methods;
 mod person;

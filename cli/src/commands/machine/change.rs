@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use api::{ConditionName, ListedMachine, MachineChange, MachineStatus, RoleDirection};
+use api::{ConditionName, LeavingData, ListedMachine, MachineChange, MachineStatus, RoleDirection};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cluster::record::{Generations, Standing};
@@ -108,6 +108,9 @@ Examples:
 
 A machine that is removed does not get its key again: its data stays shut.
 Pods of a worker are moved first, as by `cairnctl machine drain`.
+While claims of Kubernetes have volumes on it they are named, and nothing is
+done. With `--delete-volumes`, or `--lost`, that data is gone: the claims stay,
+each with an event that says so, and their PersistentVolumes are deleted.
 After `--lost` the other coordinators take shares of another cold-start key.
 Those that have not yet, since they are off, are named, and listed as `share
 due`: until they have, the removed one's share still counts with theirs.
@@ -120,6 +123,9 @@ pub(crate) struct Remove {
     /// The machine will not come back: take it out as it is
     #[arg(long)]
     lost: bool,
+    /// Give up what claims of Kubernetes keep on it
+    #[arg(long)]
+    delete_volumes: bool,
     #[command(flatten)]
     pods: Pods,
     /// How long it may take to move its pods, and a coordinator to leave
@@ -222,7 +228,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
         && arguments.role == AnyRole::Kubernetes(KubernetesRole::Worker)
         && found.1.kubernetes.contains(&KubernetesRole::Worker)
     {
-        before_leaving(&mut found.0, node_name(&found.1)?, arguments.following.timeout).await?;
+        before_leaving(&mut found.0, node_name(&found.1)?, LeavingData::Kept, arguments.following.timeout).await?;
     }
     match arguments.role {
         AnyRole::Coordinator => {
@@ -331,14 +337,19 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
             did.push_str(&warning(&shares_due(&mut session).await));
         }
     } else if machine.standing != Standing::Removed {
+        let data = if arguments.delete_volumes { LeavingData::GivenUp } else { LeavingData::Kept };
+        if data == LeavingData::Kept {
+            let checked = session.check_removal(machine.id).await;
+            checked.map_err(|error| keeps_data(&machine.name, error))?;
+        }
         if machine.kubernetes.contains(&KubernetesRole::Worker) {
             if !arguments.pods.no_drain {
-                before_leaving(&mut session, node_name(&machine)?, arguments.timeout).await?;
+                before_leaving(&mut session, node_name(&machine)?, data, arguments.timeout).await?;
             }
             let worker = AnyRole::Kubernetes(KubernetesRole::Worker);
             session.change_machine(machine.id, MachineChange::Role(worker, RoleDirection::Remove)).await?;
         }
-        session.change_machine(machine.id, MachineChange::Drain).await?;
+        session.change_machine(machine.id, MachineChange::Drain(data)).await?;
         let deadline = Deadline::after(arguments.timeout);
         if machine.role == ClusterRole::Coordinator {
             let settles = Deadline::after(arguments.timeout.min(SETTLES));
@@ -355,6 +366,17 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
     Ok(screen::did(context.format, out, &did)?)
+}
+
+/// Ways on from a machine that stays, since claims may have volumes on it.
+fn keeps_data(name: &str, error: CallError) -> Failure {
+    let first = if matches!(error, CallError::NotNow { .. }) {
+        "delete the claims that are named: cairnctl kubectl delete -n NAMESPACE pvc/NAME"
+    } else {
+        "try again when the Kubernetes API answers"
+    };
+    let next = format!("{first}; or give the data up: cairnctl machine remove {name} --delete-volumes");
+    Failure::from(error).going_on(next)
 }
 
 /// Asks again while the cluster cannot do it, as long as that may pass by itself: one voter is silent for a moment, say.
@@ -599,6 +621,36 @@ mod tests {
         assert!(matches!(while_unsettled(&over, async || refused.pop().unwrap()).await, Err(CallError::NotNow { .. })));
         let mut other = vec![Ok(()), Err(CallError::Gone { method: "ChangeMachine", message: "reset".to_owned() })];
         assert!(while_unsettled(&long, async || other.pop().unwrap()).await.is_err(), "what does not pass");
+    }
+
+    /// Proves: W2 Q6
+    #[tokio::test]
+    async fn a_machine_with_claimed_volumes_goes_by_an_owners_word() {
+        let two = home::two().await;
+        two.lists(two.node.machine, Standing::Member);
+        let removed = async |delete_volumes: bool| {
+            let (called, pods, mut out) = ("m2".to_owned(), Pods { no_drain: false }, Vec::new());
+            let timeout = Duration::from_secs(60);
+            let arguments = Remove { called, lost: false, delete_volumes, pods, timeout };
+            let ended = remove(&arguments, &two.context, &mut out).await;
+            ended.map(|()| String::from_utf8(out).unwrap())
+        };
+        *two.coordinator.refuses.lock().unwrap() = true;
+        let kept = removed(false).await.unwrap_err();
+        assert_eq!((kept.code(), two.coordinator.calls().last()), (Code::Refused, Some(&"CheckRemoval")));
+        let mut said = Vec::new();
+        kept.print(&mut said).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert!(said.contains("claim web/data (8Mi); nothing was changed"), "{said}");
+        assert!(
+            said.contains(
+                "delete -n NAMESPACE pvc/NAME; or give the data up: cairnctl machine remove m2 --delete-volumes"
+            ),
+            "{said}"
+        );
+        assert_eq!(removed(true).await.unwrap(), "machine `m2` is removed\n");
+        *two.coordinator.refuses.lock().unwrap() = false;
+        assert_eq!(removed(false).await.unwrap(), "machine `m2` is removed\n", "nobody has volumes there");
     }
 
     /// Names are given anew once their machine is removed. Proves: Q6

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use api::DrainRequest;
+use api::{DrainRequest, LeavingData};
 use clap::Args;
 use model::NodeName;
 
@@ -47,14 +47,22 @@ impl Drain {
         } else {
             format!("machine `{node}` is drained, and takes no new pods: cairnctl machine drain {node} --undo")
         };
-        drain(session, DrainRequest { node, force, undo, seconds: seconds(timeout) }).await?;
+        let request = DrainRequest { node, force, undo, seconds: seconds(timeout), with_volumes: false };
+        drain(session, request).await?;
         Ok(did)
     }
 }
 
 /// Moves the pods of a machine that is to run none any more. One that Kubernetes has no node of has none.
-pub(super) async fn before_leaving(session: &mut Session, node: NodeName, timeout: Duration) -> Result<(), Failure> {
-    let drained = drain(session, DrainRequest { node, force: false, undo: false, seconds: seconds(timeout) }).await;
+pub(super) async fn before_leaving(
+    session: &mut Session,
+    node: NodeName,
+    data: LeavingData,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let with_volumes = data == LeavingData::GivenUp;
+    let request = DrainRequest { node, force: false, undo: false, seconds: seconds(timeout), with_volumes };
+    let drained = drain(session, request).await;
     drained.or_else(|failure| {
         if failure.is::<CallError>(|error| matches!(error, CallError::NotFound { .. })) { Ok(()) } else { Err(failure) }
     })

@@ -248,7 +248,7 @@ impl World {
         true
     }
 
-    /// What the keeper had in memory is gone.
+    /// Forgets what the keeper had in memory.
     fn restart(&mut self) {
         self.keeper = VolumeKeeper::default();
         self.silent.clear();

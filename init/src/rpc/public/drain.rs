@@ -24,11 +24,11 @@ pub(super) fn drain(context: &Context, request: DrainRequest) -> Result<Answers<
     // A look is told while the next is made.
     let (told, looks) = mpsc::channel(1);
     let draining = tasks::spawn(async move {
-        let DrainRequest { node, force, undo, seconds } = request;
+        let DrainRequest { node, force, undo, seconds, with_volumes } = request;
         let done = if undo {
             control::set_cordon(&mut api, &node, false).await
         } else {
-            let terms = DrainTerms { force, within: Duration::from_secs(seconds.into()) };
+            let terms = DrainTerms { force, with_volumes, within: Duration::from_secs(seconds.into()) };
             control::drain(&mut api, node.clone(), terms, &told).await
         };
         match &done {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 #[cfg(feature = "faults")]
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, HandedIn, KeyRequest, LogQuery, OwnerHalf, PublicState, Service, wire};
+use api::{
+    ConditionName, HandedIn, KeyRequest, LeavingData, LogQuery, MachineChange, OwnerHalf, PublicState, Service, wire,
+};
 use cluster::record::{OwnerRecord, PublishTerms, RegistryRecord, UserTerms};
 use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
@@ -23,8 +25,8 @@ use super::convert::{self, When};
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{
-    activate, cluster_volumes, contribute, drain, forward, images, machines, person, records, recover, redeem, release,
-    volumes,
+    activate, cluster_volumes, contribute, drain, forward, images, leaving, machines, person, records, recover, redeem,
+    release, volumes,
 };
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
@@ -234,8 +236,19 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::ChangeMachineResponse>, Status> {
         let by = person::owner(&request)?;
         let (machine, change) = request.into_inner().try_into()?;
+        if change == MachineChange::Drain(LeavingData::Kept) {
+            leaving::check(&self.0, machine).await?;
+        }
         records::change(&self.0.reach.records()?, by, machine, change).await?;
         Ok(Response::new(wire::ChangeMachineResponse {}))
+    }
+
+    async fn check_removal(
+        &self,
+        request: Request<wire::CheckRemovalRequest>,
+    ) -> Result<Response<wire::CheckRemovalResponse>, Status> {
+        leaving::check(&self.0, request.into_inner().try_into()?).await?;
+        Ok(Response::new(wire::CheckRemovalResponse {}))
     }
 
     async fn recover_cluster(
