@@ -25,6 +25,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
     case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
+    case("a worker with claimed volumes leaves by its owner's word", &["W2", "Q6"], given_up),
     Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Faketime],
         ..case("workers saved for two days get new certificates", &["Q9", "W3", "S13"], days_later)
@@ -148,6 +149,45 @@ fn drained(t: &Context) -> anyhow::Result<()> {
     drain(&["--undo"])?;
     ensure!(!shown("node/m2")?.contains("SchedulingDisabled"), "{}", shown("node/m2")?);
     Ok(())
+}
+
+/// Nothing is done before the data is given up; then the claim stays, and says what became of it.
+fn given_up(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    cluster.apply(t, &claim())?;
+    cluster.apply(t, &keeping())?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/keeps", POD])?;
+    let volume = cluster.kubectl(&["get", "pv", "--output=name"])?;
+    let remove = |more: &[&str]| cluster.run(&[&["machine", "remove", "m2", "--no-drain"], more].concat());
+    let kept = format!("{:?}", remove(&[]));
+    ensure!(kept.contains("claim default/data (8Mi); nothing was changed"), "{kept}");
+    shows(t, &cluster, "m2", "worker")?;
+    remove(&["--delete-volumes"])?;
+    cluster.kubectl(&["wait", "--for=delete", volume.trim(), "--timeout=60s"])?;
+    cluster.kubectl(&["wait", "--for=jsonpath={.status.phase}=Lost", "pvc/data", POD])?;
+    let of_claim = "--field-selector=reason=VolumeLost,involvedObject.name=data";
+    let told = cluster.kubectl(&["get", "events", of_claim, "--no-headers", "--output=custom-columns=:message"])?;
+    ensure!(told.lines().count() == 1 && told.contains("was on machine `m2`"), "{told}");
+    Ok(())
+}
+
+/// Claim of the default class.
+fn claim() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": { "name": "data" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "8Mi" } } },
+    })
+}
+
+/// Pod on the second machine that has the claim's volume.
+fn keeping() -> Value {
+    let mut pod = web_pod("keeps", false);
+    pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": "m2" });
+    pod["spec"]["volumes"] = json!([{ "name": "volume", "persistentVolumeClaim": { "claimName": "data" } }]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "volume", "mountPath": "/volume" }]);
+    pod
 }
 
 fn deployment() -> Value {
