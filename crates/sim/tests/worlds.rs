@@ -79,8 +79,8 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
 
 /// Seeds that broke a law once. 638: a learner came to vote while an epoch without it was about to stand. 100018: a coordinator
 /// that was removed was to know the peers still. 7270583624370: one that was cut off whenever it asked another is held to know that it
-/// leads.
-const BROKE: [u64; 3] = [638, 100_018, 7_270_583_624_370];
+/// leads. 267978058692513: what was said while an earlier word was being written counted as said before that word.
+const BROKE: [u64; 4] = [638, 100_018, 7_270_583_624_370, 267_978_058_692_513];
 
 /// Proves: K6
 #[test]

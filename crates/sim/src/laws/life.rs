@@ -22,6 +22,17 @@ pub enum Voices {
     },
 }
 
+impl Voices {
+    /// Whether they make a node of a coordinator: two others, or all where there are fewer.
+    #[must_use]
+    pub fn are_enough(self) -> bool {
+        match self {
+            Self::Itself => true,
+            Self::Others { said, of } => said >= of.min(2),
+        }
+    }
+}
+
 /// Facts of a machine before an effect.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
@@ -135,11 +146,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
         }
         Effect::Keep(KeptFile::Desired(desired)) => {
             let says_node = desired.assignment.role() == ClusterRole::Node;
-            let enough = match facts.voices {
-                Voices::Itself => true,
-                Voices::Others { said, of } => said >= of.min(2),
-            };
-            holds(VOICE, !says_node || is_node || !facts.has_begun || enough, how)
+            holds(VOICE, !says_node || is_node || !facts.has_begun || facts.voices.are_enough(), how)
         }
         Effect::NoteJoin | Effect::DropRecovery => {
             holds(UNCOUNTED, !facts.is_uncounted, how)?;

@@ -1,16 +1,17 @@
 //! Laws that a world itself judges: each is set off by a fault in a world that keeps it without.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::decision::Proposal;
 use cluster::denial::Denial;
+use cluster::desired::{Desired, EtcdPart};
 use cluster::key::Key;
 use cluster::members::{Look, MemberStep};
-use cluster::peers::PeerBook;
+use cluster::peers::{News, PeerBook};
 use cluster::record::ChangeCount;
 use cluster::request::Removal;
 use cluster::role::AnyRole;
-use cluster::state::State;
+use cluster::state::{State, StateVersion};
 
 use super::end::LAW as END;
 use super::kubernetes::Certificates;
@@ -20,9 +21,9 @@ use super::recovery::LAW as RECOVERY;
 use super::waves::PLAN;
 use super::*;
 use crate::etcd::EtcdRefusal;
-use crate::laws::life as law;
-use member::{EffectOutcome, RoleFacts};
-use model::KubernetesRole;
+use crate::laws::life::{self as law, Voices};
+use member::{Effect, EffectOutcome, Event as Hears, KeptFile, RoleFacts};
+use model::{Assignment, ClusterRole, KubernetesRole, MachineId};
 
 /// A cluster of four members that have heard of each other.
 fn world() -> World {
@@ -299,6 +300,88 @@ fn a_machine_that_ends_as_no_record_says_breaks_a_law() {
     world.is_settled().expect("they are renewed");
     world.esps.erase(cast::id(1));
     assert_eq!(broken(world.is_settled()), END);
+}
+
+/// A world whose second machine is a coordinator that votes, beside the first, the third and the fourth, and its desired state.
+fn coordinator() -> (World, Desired) {
+    let mut world = world();
+    world.calm = true;
+    let electorate: BTreeSet<_> = [1, 3, 4].map(cast::id).into();
+    let machine = two(&mut world);
+    let node = machine.disk.desired.clone().expect("it is a member");
+    let known = node.coordinators.values().next().expect("the first one").clone();
+    let assignment = &node.assignment;
+    let desired = Desired {
+        assignment: Assignment::new(assignment.vpn_ip(), ClusterRole::Coordinator, [].into(), None).expect("they fit"),
+        coordinators: electorate.iter().map(|id| (*id, known.clone())).collect(),
+        etcd: EtcdPart::Voter,
+        look: Some(Look { revision: 1, applied: 1 }),
+        ..node
+    };
+    let boot = machine.boot;
+    machine.living = None;
+    machine.disk.desired = Some(desired.clone());
+    (machine.disk.keys, machine.disk.etcd, machine.disk.electorate) = (true, Some(7), Some(electorate));
+    world.begins(2, boot).expect("it lives");
+    (world, desired)
+}
+
+/// Has the coordinator that the second machine listens to, or does next, tell it this.
+fn is_told(world: &mut World, desired: &Desired) -> Result<(), Breach> {
+    let number = loop {
+        world.now += 1000;
+        world.lives(2, Hears::Tick).expect("time passes");
+        let stream = two(world).living.as_ref().and_then(|living| living.stream.as_ref());
+        if let Some(stream) = stream {
+            break stream.number;
+        }
+    };
+    world.told(2, number, Word::Desired(Box::new(desired.clone())))
+}
+
+fn said(world: &World) -> Voices {
+    world.machines[&2].voices()
+}
+
+fn later(by: u64, desired: &Desired) -> Desired {
+    let at = desired.at.map(|at| StateVersion { revision: at.revision + by, ..at });
+    Desired { at, ..desired.clone() }
+}
+
+/// What is written counts from when it was said. Proves: S14
+#[test]
+fn a_voice_counts_until_a_later_word_is_taken() {
+    let (mut world, desired) = coordinator();
+    let node = Desired { etcd: EtcdPart::Out, ..later(10, &desired).as_node() };
+    is_told(&mut world, &later(5, &desired)).expect("it is one");
+    is_told(&mut world, &node).expect("a voice");
+    assert_eq!(said(&world), Voices::Others { said: 1, of: 3 });
+    let earlier = Effect::Keep(KeptFile::Desired(Box::new(later(5, &desired))));
+    let number = two(&mut world).living.as_ref().expect("it lives").number;
+    world.performs(2, (number, 0), earlier).expect("it is written");
+    assert_eq!(said(&world), Voices::Others { said: 1, of: 3 }, "it was said before");
+    two(&mut world).heard.nodes.clear();
+    assert_eq!(broken(is_told(&mut world, &node)), law::VOICE);
+
+    let (mut world, desired) = coordinator();
+    is_told(&mut world, &node).expect("a voice");
+    let news = News::Whole { version: later(20, &desired).at.expect("one"), peers: BTreeMap::new() };
+    world.lives(2, Hears::Told { by: attended(&world), word: Word::News(news) }).expect("it is taken");
+    is_told(&mut world, &later(15, &desired)).expect("it is refused");
+    assert_eq!(said(&world), Voices::Others { said: 1, of: 3 });
+    is_told(&mut world, &later(20, &desired)).expect("it is taken");
+    assert_eq!(said(&world), Voices::Others { said: 0, of: 3 });
+    is_told(&mut world, &later(30, &node)).expect("a voice");
+    is_told(&mut world, &later(30, &node)).expect("a voice");
+    assert_eq!(said(&world), Voices::Others { said: 2, of: 3 });
+    let boot = two(&mut world).boot;
+    two(&mut world).living = None;
+    world.begins(2, boot).expect("it lives");
+    assert_eq!(said(&world), Voices::Others { said: 0, of: 3 }, "a life that begins has heard nothing");
+}
+
+fn attended(world: &World) -> MachineId {
+    world.machines[&2].living.as_ref().and_then(|living| living.life.attended()).expect("it listens")
 }
 
 fn owner_asks(asks: Asks, state: &State, now: UnixSeconds) -> Proposal {

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use cluster::decision::Decision;
-use cluster::desired::Desired;
 use cluster::peers::{News, PeerBook};
 use cluster::request::Request;
 use member::{
@@ -18,12 +17,12 @@ use model::{ClusterRole, MachineId};
 use super::cables::INTERVAL;
 use super::kubernetes::Kubernetes;
 use super::listen::LAPSED;
-use super::machine::{Living, Power, Running};
+use super::machine::{Heard, Living, Power, Running};
 use super::records::RecordsCopy;
 use super::{Event, Who, World, seen};
 use crate::cast;
 use crate::laws::Breach;
-use crate::laws::life::{self as law, Facts, Voices};
+use crate::laws::life::{self as law, Facts};
 
 impl World {
     pub(super) fn instant(&self) -> Instant {
@@ -55,7 +54,7 @@ impl World {
         };
         let mut out = Vec::new();
         let life = Life::start(found, now, &mut out);
-        machine.heard.unsure = false;
+        machine.heard = Heard::default();
         machine.living =
             Some(Living { life, number, wakes: None, stream: None, asked: BTreeMap::new(), step: None, units: 0 });
         self.sequence += 1;
@@ -281,13 +280,6 @@ impl World {
     fn facts(&self, n: u16) -> Facts<'_> {
         let machine = &self.machines[&n];
         let (id, disk) = (cast::id(n), &machine.disk);
-        let voices = match &disk.electorate {
-            _ if machine.heard.itself => Voices::Itself,
-            None => Voices::Itself,
-            Some(electorate) => {
-                Voices::Others { said: machine.heard.nodes.intersection(electorate).count(), of: electorate.len() }
-            }
-        };
         let mut known = disk.desired.iter().flat_map(|desired| desired.coordinators.keys().copied());
         // A word of then may be on its way.
         let tells = |copy: &RecordsCopy| copy.lost.is_none_or(|lost| self.now - lost < LAPSED + INTERVAL);
@@ -298,7 +290,7 @@ impl World {
             has_begun: disk.etcd.is_some(),
             is_member: disk.etcd.is_some() && disk.etcd == self.etcd.added(&id) && !disk.alone,
             runs: machine.running.as_ref().map(|running| &running.plan),
-            voices,
+            voices: machine.voices(),
             is_doubted: machine.heard.itself || !machine.heard.nodes.is_empty(),
             is_noted: disk.note.is_some(),
             noted_before: disk.note.is_some_and(|note| note.boot != machine.boot),
@@ -329,13 +321,7 @@ impl World {
         let id = cast::id(n);
         let machine = self.machines.get_mut(&n).expect("it lives");
         match effect {
-            Effect::Keep(KeptFile::Desired(desired)) => {
-                if desired.assignment.role() == ClusterRole::Coordinator {
-                    machine.heard.nodes.clear();
-                    machine.heard.itself = false;
-                }
-                machine.disk.desired = Some(*desired);
-            }
+            Effect::Keep(KeptFile::Desired(desired)) => machine.disk.desired = Some(*desired),
             Effect::Keep(KeptFile::Electorate(electorate)) => machine.disk.electorate = Some(electorate),
             Effect::Keep(KeptFile::Peers) => machine.disk.peers = machine.known.clone(),
             Effect::NoteJoin | Effect::DropRecovery => {
@@ -499,10 +485,14 @@ impl World {
         let news = state.news(machine.known.version());
         (self.parts.hear)(&mut machine.known, news);
         let desired = (self.parts.desire)(state, &id).ok();
-        let says_node = |desired: &Desired| desired.assignment.role() == ClusterRole::Node;
-        machine.heard.itself |= desired.as_ref().is_some_and(says_node);
+        let role = desired.as_ref().map(|desired| desired.assignment.role());
+        machine.heard.itself |= role == Some(ClusterRole::Node);
         let records = OwnRecords::Kept { desired: desired.map(Box::new), peers: machine.known.version() };
-        self.lives(n, Hears::Records(records))
+        self.lives(n, Hears::Records(records))?;
+        if role == Some(ClusterRole::Coordinator) {
+            self.machines.get_mut(&n).expect("it lives").heard.coordinates();
+        }
+        Ok(())
     }
 
     /// Lets a machine in that was told so.

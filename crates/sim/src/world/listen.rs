@@ -140,14 +140,24 @@ impl World {
         if is_behind {
             machine.heard.behind.insert(by);
         }
-        if let Word::Desired(desired) = &word {
-            match desired.assignment.role() {
-                ClusterRole::Node => drop(machine.heard.nodes.insert(by)),
-                ClusterRole::Coordinator => drop(machine.heard.nodes.remove(&by)),
-            }
+        let role = match &word {
+            Word::Desired(desired) => Some(desired.assignment.role()),
+            Word::News(_) | Word::Directory(_) | Word::Order(_) => None,
+        };
+        match role {
+            Some(ClusterRole::Node) => drop(machine.heard.nodes.insert(by)),
+            // What enough have said is ended by a word that is taken alone.
+            Some(ClusterRole::Coordinator) if !machine.voices().are_enough() => drop(machine.heard.nodes.remove(&by)),
+            Some(ClusterRole::Coordinator) | None => {}
         }
         self.is_up_to_date(n)?;
-        self.lives(n, Hears::Told { by, word })
+        self.lives(n, Hears::Told { by, word })?;
+        let machine = self.machines.get_mut(&n).expect("it lives");
+        // Whoever says what the machine does not take is left.
+        if role == Some(ClusterRole::Coordinator) && machine.stream(number).is_some() {
+            machine.heard.coordinates();
+        }
+        Ok(())
     }
 
     /// The connection ends, and the machine sees that.

@@ -12,6 +12,7 @@ use model::{ClusterRole, MachineId};
 
 use super::kubernetes::Kubernetes;
 use super::listen::Stream;
+use crate::laws::life::Voices;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Power {
@@ -89,10 +90,11 @@ pub(super) struct Living {
     pub(super) units: u64,
 }
 
-/// Words that a machine has heard, as the laws count them.
+/// Words that a machine has heard in its life, as the laws count them.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Coordinators that said Node since one said Coordinator.
+    /// Coordinators that said Node, and did not take it back, since the machine took a word that says Coordinator. When that word comes to
+    /// be kept says nothing: others may have said Node while it was written.
     pub(super) nodes: BTreeSet<MachineId>,
     /// Whether the machine's own records, or an owner, said so.
     pub(super) itself: bool,
@@ -100,6 +102,14 @@ pub(super) struct Heard {
     pub(super) behind: BTreeSet<MachineId>,
     /// Whether it may go on as a node, since it does not know yet that it has kept something else.
     pub(super) unsure: bool,
+}
+
+impl Heard {
+    /// The machine took a word that says Coordinator: what was said before is over.
+    pub(super) fn coordinates(&mut self) {
+        self.nodes.clear();
+        self.itself = false;
+    }
 }
 
 pub(super) struct Machine {
@@ -181,6 +191,16 @@ impl Machine {
     /// Whether it is a coordinator by the desired state that it keeps.
     pub(super) fn coordinates(&self) -> bool {
         self.disk.desired.as_ref().is_some_and(|desired| desired.assignment.role() == ClusterRole::Coordinator)
+    }
+
+    /// Voices that say of it that it is a node.
+    pub(super) fn voices(&self) -> Voices {
+        match &self.disk.electorate {
+            Some(electorate) if !self.heard.itself => {
+                Voices::Others { said: self.heard.nodes.intersection(electorate).count(), of: electorate.len() }
+            }
+            Some(_) | None => Voices::Itself,
+        }
     }
 
     /// Facts of its role that a start reads.
