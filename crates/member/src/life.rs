@@ -144,7 +144,7 @@ impl Life {
             Event::Recover => self.role.recover(),
             Event::Erase => {
                 if let Some(desired) = self.doubtful.clone() {
-                    self.keeping.desired(Some(desired));
+                    self.confirm(desired);
                 }
             }
             Event::Renew => self.kubernetes.renew(),
@@ -241,6 +241,9 @@ impl Life {
             self.report(Part::Role, Some(text.to_owned()), out);
         }
         if let Err(why) = self.belief.judge_desired(by, &desired, &self.others()) {
+            if desired.assignment.role() == ClusterRole::Coordinator {
+                self.voices.remove(&by); // not believed, and no voice that the machine is a node either
+            }
             return self.leave(by, why.to_string(), now, out);
         }
         if !self.is_doubtful(&desired) {
@@ -249,13 +252,19 @@ impl Life {
         let is_new = self.voices.insert(by);
         let electorate = self.electorate.clone().unwrap_or_default();
         if is_confirmed(&self.voices, &electorate) {
-            return self.keeping.desired(Some(desired));
+            return self.confirm(desired);
         }
         self.doubtful = Some(desired);
         self.report(Part::Doubt, Some(IN_DOUBT.to_owned()), out);
         if is_new && !electorate.is_subset(&self.voices) {
             self.seek(now, out);
         }
+    }
+
+    /// Has a word that was doubtful be kept, in place of one that waits for etcd's data to be put aside.
+    fn confirm(&mut self, desired: Box<Desired>) {
+        self.rejoining = None;
+        self.keeping.desired(Some(desired));
     }
 
     /// Whether a word needs a second voice: it makes a node of a coordinator whose own records named others.
@@ -281,6 +290,7 @@ impl Life {
             self.belief.take(*desired);
             self.heard = true;
         } else if self.has_left_etcd(&desired) {
+            self.keeping.desired(None);
             self.rejoining = Some(desired);
         } else {
             self.keeping.desired(Some(desired));

@@ -80,7 +80,8 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
 /// Seeds that broke a law once. 638: a learner came to vote while an epoch without it was about to stand. 100018: a coordinator
 /// that was removed was to know the peers still. 7270583624370: one that was cut off whenever it asked another is held to know that it
 /// leads. 267978058692513: what was said while an earlier word was being written counted as said before that word.
-const BROKE: [u64; 4] = [638, 100_018, 7_270_583_624_370, 267_978_058_692_513];
+/// 6004375: a demotion by two voices was undone by the promotion before it, which waited for etcd's data to be put aside.
+const BROKE: [u64; 5] = [638, 100_018, 7_270_583_624_370, 267_978_058_692_513, 6_004_375];
 
 /// Proves: K6
 #[test]
