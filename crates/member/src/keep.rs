@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use cluster::desired::Desired;
-use model::MachineId;
+use model::{ClusterRole, KubernetesRole, MachineId};
 
 use crate::effect::{Effect, KeptFile};
 use crate::role::AGAIN;
@@ -13,12 +13,19 @@ use crate::role::AGAIN;
 /// Least time between two writes of the peers.
 const BETWEEN: Duration = Duration::from_secs(10);
 
+/// What every desired state says that was written since such a write ended well: the file may hold any of them, or what is obeyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Unsure {
+    coordinates: bool,
+    kubernetes: BTreeSet<KubernetesRole>,
+}
+
 /// Files that are to be written.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Keeping {
     desired: Option<Box<Desired>>,
-    /// Whether a write of desired state has not ended well: the file may hold what nobody obeys.
-    unsure: bool,
+    /// Some as long as a write of desired state has not ended well: the file may hold what nobody obeys.
+    unsure: Option<Unsure>,
     electorate: Option<BTreeSet<MachineId>>,
     again: Option<Instant>,
     peers: bool,
@@ -32,13 +39,35 @@ impl Keeping {
     }
 
     /// A write of desired state has ended well.
-    pub(crate) const fn kept(&mut self) {
-        self.unsure = false;
+    pub(crate) fn kept(&mut self) {
+        self.unsure = None;
     }
 
     /// Whether the file may hold other desired state than what is obeyed.
     pub(crate) const fn is_unsure(&self) -> bool {
-        self.unsure
+        self.unsure.is_some()
+    }
+
+    /// Whether a coordinator by what is obeyed is one whatever the file holds.
+    pub(crate) fn may_coordinate(&self) -> bool {
+        self.unsure.as_ref().is_none_or(|unsure| unsure.coordinates)
+    }
+
+    /// Whether roles by what is obeyed are the machine's whatever the file holds.
+    pub(crate) fn may_run(&self, roles: &BTreeSet<KubernetesRole>) -> bool {
+        self.unsure.as_ref().is_none_or(|unsure| roles.is_subset(&unsure.kubernetes))
+    }
+
+    /// Takes down what is about to be written.
+    fn writes(&mut self, desired: &Desired) {
+        let coordinates = desired.assignment.role() == ClusterRole::Coordinator;
+        let kubernetes = desired.assignment.kubernetes();
+        self.unsure = Some(match self.unsure.take() {
+            None => Unsure { coordinates, kubernetes: kubernetes.clone() },
+            Some(before) => {
+                Unsure { coordinates: coordinates && before.coordinates, kubernetes: &before.kubernetes & kubernetes }
+            }
+        });
     }
 
     /// Has the electorate be kept.
@@ -58,7 +87,7 @@ impl Keeping {
             if let Some(electorate) = self.electorate.take() {
                 out.push(Effect::Keep(KeptFile::Electorate(electorate)));
             } else if let Some(desired) = self.desired.take() {
-                self.unsure = true;
+                self.writes(&desired);
                 out.push(Effect::Keep(KeptFile::Desired(desired)));
             }
         }
@@ -98,7 +127,7 @@ mod tests {
     use model::ClusterRole;
 
     use super::*;
-    use crate::fixture::{desired, ids};
+    use crate::fixture::{desired, ids, works};
 
     const AFTER: Duration = Duration::from_millis(1);
 
@@ -156,6 +185,31 @@ mod tests {
             let all = [next(&mut changed, false, false, again), next(&mut changed, false, false, again)].concat();
             assert!(all.contains(&newer) && !all.contains(&Effect::Keep(file)), "{all:?}");
         }
+    }
+
+    /// Proves: S14
+    #[test]
+    fn a_file_that_is_unsure_says_what_all_say_that_were_written() {
+        let (mut keeping, mut now) = (Keeping::default(), testkit::origin());
+        let coordinator = Box::new(works(desired(1, ClusterRole::Coordinator, &[2, 3])));
+        let worker = Box::new(works(desired(2, ClusterRole::Node, &[2, 3])));
+        let roles = |of: &Desired| of.assignment.kubernetes().clone();
+        let [both, one, none] = [roles(&coordinator), roles(&worker), BTreeSet::new()];
+        assert!(one.len() == 1 && both.len() == 2);
+        let mut may = |wanted: Box<Desired>| {
+            keeping.desired(Some(wanted.clone()));
+            let written = next(&mut keeping, false, false, now);
+            assert_eq!(written, [Effect::Keep(KeptFile::Desired(wanted.clone()))]);
+            keeping.failed(&KeptFile::Desired(wanted), now);
+            now += AGAIN;
+            (keeping.may_coordinate(), [&both, &one, &none].map(|roles| keeping.may_run(roles)))
+        };
+        assert_eq!(may(coordinator.clone()), (true, [true, true, true]));
+        assert_eq!(may(worker), (false, [false, true, true]));
+        assert_eq!(may(wanted(3)), (false, [false, false, true]));
+        assert_eq!(may(coordinator), (false, [false, false, true]), "the file may hold the one before");
+        keeping.kept();
+        assert!(keeping.may_coordinate() && keeping.may_run(&both));
     }
 
     /// Proves: Q1

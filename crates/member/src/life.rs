@@ -561,14 +561,25 @@ impl Life {
             () if is_wanted && self.rejoining.is_none() && self.role.is_to_run() => Beside::Soon,
             () => Beside::Nothing,
         };
-        self.kubernetes.next(desired, (beside, signers), now)
+        let may_run = |assignment: &Assignment| self.keeping.may_run(assignment.kubernetes());
+        let effect = self.kubernetes.next(desired, (beside, signers), now);
+        effect.filter(|effect| matches!(effect, Effect::Kubernetes { assignment, .. } if may_run(assignment)))
     }
 
     /// Next step of the role.
     fn step(&mut self, givers: &[VpnPlace], now: Instant, out: &mut Vec<Effect>) -> Option<Effect> {
+        self.step_due = None;
         let desired = self.belief.desired();
-        if desired.assignment.role() == ClusterRole::Node && self.is_underway(EffectKind::WriteShare) {
-            return None; // a share that comes to lie there behind the erasure would stay
+        match desired.assignment.role() {
+            // A share that comes to lie there behind the erasure would stay.
+            ClusterRole::Node if self.is_underway(EffectKind::WriteShare) => return None,
+            // Its file may say that it is a node: until it is known what that says, nothing of a coordinator starts.
+            ClusterRole::Coordinator
+                if self.doubtful.is_none() && self.rejoining.is_none() && !self.keeping.may_coordinate() =>
+            {
+                return None;
+            }
+            ClusterRole::Node | ClusterRole::Coordinator => {}
         }
         let goal = match (desired.assignment.role(), &self.doubtful) {
             (ClusterRole::Node, _) => Goal::Node,
@@ -577,7 +588,6 @@ impl Life {
             (ClusterRole::Coordinator, None) => Goal::Coordinator { desired, heard: self.heard, givers },
         };
         let step = self.role.step(goal, now);
-        self.step_due = None;
         match step {
             Step::Do(Effect::NeedOwner(need)) => {
                 // Said once: the life ends with it.

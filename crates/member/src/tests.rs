@@ -1,6 +1,7 @@
 //! Lives of one machine: promotions, demotions and recoveries with cuts anywhere, and coordinators that lie.
 
 mod recovery;
+mod unsure;
 mod voices;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -81,7 +81,8 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
 /// that was removed was to know the peers still. 7270583624370: one that was cut off whenever it asked another is held to know that it
 /// leads. 267978058692513: what was said while an earlier word was being written counted as said before that word.
 /// 6004375: a demotion by two voices was undone by the promotion before it, which waited for etcd's data to be put aside.
-const BROKE: [u64; 5] = [638, 100_018, 7_270_583_624_370, 267_978_058_692_513, 6_004_375];
+/// 5000735, 6000088: what was obeyed went on to start while the file held another word, whose answer was lost.
+const BROKE: [u64; 7] = [638, 100_018, 7_270_583_624_370, 267_978_058_692_513, 6_004_375, 5_000_735, 6_000_088];
 
 /// Proves: K6
 #[test]

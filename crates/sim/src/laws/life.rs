@@ -134,7 +134,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
         Effect::Kubernetes { assignment, signer } => {
             let (roles, may) = (assignment.kubernetes(), facts.kept.assignment.kubernetes());
             let has_etcd = facts.runs.is_some();
-            let is_assigned = roles.is_subset(may) || facts.goes_on_as_node;
+            let is_assigned = roles.is_subset(may);
             let is_beside = has_etcd || !roles.contains(&KubernetesRole::ControlPlane);
             let has_signer = has_etcd || signer.is_some() || roles.is_empty();
             holds(KUBERNETES, is_assigned && is_beside && has_signer, how)
