@@ -118,16 +118,20 @@ pub(super) fn may_go(ground: &Ground<'_>, machine: &MachineRecord) -> Result<(),
         return Err(Denial::LastCoordinator);
     }
     let members = ground.members()?;
-    if !members.voters.contains_key(&id) {
-        return Ok(()); // a node, a learner, or nobody yet: no vote is lost
+    let votes = members.voters.contains_key(&id);
+    if !votes && !machine.coordinates() {
+        return Ok(()); // a node
     }
     // Who is to leave as well does not stay.
     let stays = |other: &&MachineRecord| other.id() != id && members.voters.contains_key(&other.id());
     if !coordinators(ground).any(|other| stays(&other)) {
-        let ready = |other: &MachineRecord| members.learners.get(&other.id()) == Some(&Learner::Ready);
+        // Those who vote go once another one does, which may be this one.
+        let learner = |other: &MachineRecord| members.learners.get(&other.id());
+        let ready = |other: &MachineRecord| other.id() != id && learner(other) == Some(&Learner::Ready);
         return if coordinators(ground).any(ready) { Ok(()) } else { Err(Denial::SuccessorBehind) };
     }
-    if members.survives_without(&id) { Ok(()) } else { Err(Denial::WouldLoseQuorum) }
+    // Where it does not vote, no vote is lost.
+    if !votes || members.survives_without(&id) { Ok(()) } else { Err(Denial::WouldLoseQuorum) }
 }
 
 /// Machines that are to run etcd.

@@ -305,9 +305,26 @@ fn nobody_comes_or_goes_before_etcds_members_are_known() {
     }
 }
 
+/// The only voter is to leave, and one that is ready to succeed it, while a third has not caught up. Proves: N6
+#[test]
+fn a_successor_goes_only_where_another_one_is_ready() {
+    let mut scene = three();
+    scene.members.voters = [(id(1), Voter::Live)].into();
+    scene.members.learners = [(id(2), Learner::Ready), (id(3), Learner::Behind)].into();
+    let may =
+        |scene: &Scene, n| scene.decide(&Request::Owner { by: owner(1).key, asks: remove_coordinator(n) }).is_ok();
+    assert!(may(&scene, 2), "one votes");
+    scene.asks(remove_coordinator(1));
+    assert_eq!(scene.refuses(remove_coordinator(2)), Denial::SuccessorBehind);
+    assert_eq!(scene.refuses(Asks::Remove(id(2), Removal::Lost)), Denial::SuccessorBehind);
+    assert!(may(&scene, 3), "one is ready");
+    scene.members.learners.insert(id(3), Learner::Ready);
+    scene.asks(remove_coordinator(2));
+}
+
 /// Proves: N6
 #[test]
-fn a_learner_may_always_go_and_a_leaving_voter_succeeds_nobody() {
+fn a_learner_may_go_and_a_leaving_voter_succeeds_nobody() {
     let mut scene = three();
     scene.members.voters = [(1, Voter::Live), (2, Voter::Silent)].map(|(n, voter)| (id(n), voter)).into();
     scene.members.learners = [(id(3), Learner::Behind)].into();
