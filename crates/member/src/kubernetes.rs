@@ -25,6 +25,8 @@ pub(crate) enum Beside {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kubernetes {
     runs: Option<Assignment>,
+    /// Whether something else may run, since the last effect failed half-way.
+    half: bool,
     /// Whether certificates are to be renewed.
     renews: bool,
     /// Tries of having it run.
@@ -35,7 +37,7 @@ pub(crate) struct Kubernetes {
 impl Kubernetes {
     /// Begins with what runs already, behind a panic of the life.
     pub(crate) const fn new(runs: Option<Assignment>) -> Self {
-        Self { runs, renews: false, tries: 0, again: None }
+        Self { runs, half: false, renews: false, tries: 0, again: None }
     }
 
     /// Has the certificates of what runs be renewed.
@@ -66,11 +68,12 @@ impl Kubernetes {
         };
         let asks = beside == Beside::Nothing && !assignment.kubernetes().is_empty();
         let signer = if asks { Some(*signers.get(self.tries % signers.len().max(1))?) } else { None };
-        (!is_same || self.renews).then_some(Effect::Kubernetes { assignment, signer })
+        (!is_same || self.half || self.renews).then_some(Effect::Kubernetes { assignment, signer })
     }
 
     /// Takes the end of the effect that was under way.
     pub(crate) fn done(&mut self, assignment: &Assignment, is_done: bool, now: Instant) {
+        self.half = !is_done;
         if is_done {
             (self.runs, self.renews, self.again) = (Some(assignment.clone()), false, None);
         } else {
@@ -136,6 +139,19 @@ mod tests {
         }
         part.done(&worker.assignment, true, now);
         assert_eq!((part.due(), part.next(&worker, (Beside::Nothing, &signers), now)), (None, None));
+    }
+
+    /// Proves: W1
+    #[test]
+    fn what_a_failed_start_may_have_left_is_stopped() {
+        let (mut part, mut now) = (Kubernetes::new(None), testkit::origin());
+        let [worker, node] = [works(desired(1, ClusterRole::Node, &[2, 3])), desired(2, ClusterRole::Node, &[2, 3])];
+        part.done(&worker.assignment, false, now);
+        now += AGAIN;
+        let nothing = Effect::Kubernetes { assignment: node.assignment.clone(), signer: None };
+        assert_eq!(part.next(&node, (Beside::Nothing, &[]), now), Some(nothing), "its answer may be lost");
+        part.done(&node.assignment, true, now);
+        assert_eq!(part.next(&node, (Beside::Nothing, &[]), now), None);
     }
 
     /// Proves: Q9
