@@ -300,7 +300,7 @@ async fn hear(attended: &mut Option<Attended>) -> Event {
         Ok(word) => Event::Told { by, word },
         Err(error) => {
             *attended = None;
-            Event::Left { by, why: Chain(&error).to_string(), may_lead: error.is_not_yet() }
+            Event::Left { by, why: Chain(&error).to_string(), may_lead: error.may_lead() }
         }
     }
 }

@@ -348,7 +348,7 @@ pub enum Event {
         by: MachineId,
         /// Reason, for people.
         why: String,
-        /// Whether the coordinator answered that it does not know yet, so that it may have a leader.
+        /// Whether the coordinator may have a leader, since it answered that it does not know yet, or that this machine does not belong.
         may_lead: bool,
     },
     /// State of the machine's own records.

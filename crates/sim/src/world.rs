@@ -154,7 +154,7 @@ enum Event {
     Left {
         n: u16,
         number: u64,
-        /// Whether the coordinator may have a leader, and cannot tell yet.
+        /// Whether the coordinator may have a leader, and cannot tell yet, or knows no such machine.
         may_lead: bool,
     },
     /// A coordinator's own life hears of its records.

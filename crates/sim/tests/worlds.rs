@@ -79,10 +79,25 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
 
 /// Seeds that broke a law once. 638: a learner came to vote while an epoch without it was about to stand. 100018: a coordinator
 /// that was removed was to know the peers still. 7270583624370: one that was cut off whenever it asked another is held to know that it
-/// leads. 267978058692513: what was said while an earlier word was being written counted as said before that word.
-/// 6004375: a demotion by two voices was undone by the promotion before it, which waited for etcd's data to be put aside.
-/// 5000735, 6000088: what was obeyed went on to start while the file held another word, whose answer was lost.
-const BROKE: [u64; 7] = [638, 100_018, 7_270_583_624_370, 267_978_058_692_513, 6_004_375, 5_000_735, 6_000_088];
+/// leads. 267978058692513: what was said while an earlier word was being written counted as said before that word. 6004375: a demotion by
+/// two voices was undone by the promotion before it, which waited for etcd's data to be put aside. 5000735, 6000088: what was obeyed went
+/// on to start while the file held another word, whose answer was lost. 5003587: the successor of the last voter was let go, and the next
+/// one knew nobody who could give it keys. 7001308: a machine that was removed recovered by an old note, since all who led told it only
+/// that it does not belong. 7002347: one recovered while its owner kept it off for another. 7100562: roles of Kubernetes whose start lost
+/// its answer ran on where they were taken away.
+const BROKE: [u64; 11] = [
+    638,
+    100_018,
+    7_270_583_624_370,
+    267_978_058_692_513,
+    6_004_375,
+    5_000_735,
+    6_000_088,
+    5_003_587,
+    7_001_308,
+    7_002_347,
+    7_100_562,
+];
 
 /// Proves: K6
 #[test]

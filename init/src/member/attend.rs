@@ -56,9 +56,10 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether the coordinator cannot say yet what it is asked: it has just begun, and may have a leader.
-    pub(super) fn is_not_yet(&self) -> bool {
-        matches!(self, Self::Refused(status) if status.code() == api::NOT_YET)
+    /// Whether the coordinator may have a leader though it tells nothing: it has just begun and cannot say yet, or has records that are
+    /// kept up, by which this machine does not belong.
+    pub(super) fn may_lead(&self) -> bool {
+        matches!(self, Self::Refused(status) if [api::NOT_YET, Code::PermissionDenied].contains(&status.code()))
     }
 }
 
@@ -215,5 +216,22 @@ async fn in_time<T>(call: impl Future<Output = Result<tonic::Response<T>, Status
     match timeout(SILENT, call).await {
         Ok(answered) => Ok(answered?.into_inner()),
         Err(_elapsed) => Err(CallError::Silent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{NoNews, Unread};
+
+    /// A machine that was removed while it was off finds the note of a recovery, and those who know that it was. Proves: K6
+    #[test]
+    fn who_knows_the_records_may_lead() {
+        let refused = |why: NoNews| CallError::from(Status::from(why)).may_lead();
+        assert!(refused(NoNews::NotMember), "by records that are kept up");
+        assert!(refused(NoNews::Unread(Unread)), "in a moment");
+        assert!(!refused(NoNews::Lapsed));
+        assert!(!CallError::from(Status::unavailable("nobody listens")).may_lead());
+        assert!(!CallError::Ended.may_lead() && !CallError::Silent.may_lead());
     }
 }

@@ -81,9 +81,10 @@ impl World {
         }
         let copy = &self.coordinators[&by];
         let (state, silent) = (copy.view.state(), copy.lost.map_or(0, |lost| now - lost));
-        let refuses = silent >= LAPSED || !state.machine(&id).is_some_and(Record::belongs);
-        if refuses {
-            self.put(1, Event::Left { n, number, may_lead: false });
+        let belongs = state.machine(&id).is_some_and(Record::belongs);
+        if silent >= LAPSED || !belongs {
+            // Who says that a machine does not belong has records that are kept up.
+            self.put(1, Event::Left { n, number, may_lead: silent < LAPSED });
             return Ok(());
         }
         if why == Tells::Alive {

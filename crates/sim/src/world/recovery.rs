@@ -61,6 +61,9 @@ impl World {
         if !self.machines[&n].is_reached() {
             return Ok(Err(String::from("a lone etcd here has no leader while its machine is cut off")));
         }
+        if self.is_kept_off(n) {
+            return Ok(Err(String::from("its owner keeps it off, and recovers with another one")));
+        }
         if self.machines[&n].disk.alone {
             self.etcd.set_up(id, true);
             if self.etcd.go_on_alone(id).is_err() {
