@@ -151,7 +151,7 @@ fn drained(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nothing is done before the data is given up; then the claim stays, and says what became of it.
+/// Removal of a machine: nothing is done before the data is given up; then the claim stays, and says what became of it.
 fn given_up(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
     cluster.apply(t, &claim())?;

@@ -13,7 +13,7 @@ use crate::role::AGAIN;
 /// Least time between two writes of the peers.
 const BETWEEN: Duration = Duration::from_secs(10);
 
-/// What every desired state says that was written since such a write ended well: the file may hold any of them, or what is obeyed.
+/// Sum of all desired states that were written since such a write ended well: the file may hold any of them, or what is obeyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unsure {
     coordinates: bool,

@@ -30,7 +30,7 @@ fn of(desired: Desired) -> Word {
     Word::Desired(desired.into())
 }
 
-/// What is refused is not believed, and its teller is no voice either. Proves: S14
+/// Words that are refused are not believed, and their teller is no voice either. Proves: S14
 #[test]
 fn a_voice_that_is_taken_back_counts_no_more() {
     for takes_back in [false, true] {

@@ -348,7 +348,7 @@ fn later(by: u64, desired: &Desired) -> Desired {
     Desired { at, ..desired.clone() }
 }
 
-/// What is written counts from when it was said. Proves: S14
+/// Words that are written count from when they were said. Proves: S14
 #[test]
 fn a_voice_counts_until_a_later_word_is_taken() {
     let (mut world, desired) = coordinator();
