@@ -152,7 +152,7 @@ struct Asked(TcpStream);
 impl Asked {
     fn of(address: SocketAddrV4) -> anyhow::Result<Self> {
         let mut connection = TcpStream::connect(address).context("connect")?;
-        connection.set_read_timeout(Some(Duration::from_secs(5))).context("bound the wait")?;
+        connection.set_read_timeout(Some(Duration::from_secs(30))).context("bound the wait")?;
         connection.write_all(b"GET / HTTP/1.1\r\nHost: ported\r\n").context("ask")?;
         Ok(Self(connection))
     }
