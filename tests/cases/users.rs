@@ -33,7 +33,7 @@ fn allowed(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A watch of pods ends with the connection that carries it.
+/// A watch of pods ends with the connection that carries it, once kubectl has tried it again.
 fn removed(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     let alice = User::added(t, &cluster)?;
@@ -41,7 +41,7 @@ fn removed(t: &Context) -> anyhow::Result<()> {
     let watches = alice.follow(&["kubectl", "get", "pods", "--no-headers", "--watch"])?;
     ensure!(watches.line(t.within(30))?.starts_with("web "), "the pods are watched");
     cluster.run(&["user", "remove", "alice"])?;
-    watches.ends(t.within(2))?;
+    watches.ends(t.within(10))?;
     let refused = alice.run(&["kubectl", "get", "pods"]).err().context("a user who was removed is let in")?;
     ensure!(refused.code == REFUSED, "{refused}");
     Ok(())
