@@ -59,6 +59,13 @@ impl Cluster {
         Ok(rule.with_context(|| listed.clone())?.to_owned())
     }
 
+    /// Whether the machine says that it has closed the port last.
+    fn is_closed(&self) -> Option<()> {
+        let log = self.log("init").ok()?;
+        let last = log.iter().rfind(|line| line.contains("published ports are others"))?;
+        (!last.contains(&PORT.to_string())).then_some(())
+    }
+
     /// Looks until these are all ports that answer the host on the machine's network, among those that are asked.
     fn answers_at(&self, t: &Context, expected: &[u16]) -> anyhow::Result<()> {
         let mut last = Vec::new();
@@ -93,23 +100,29 @@ fn sources(t: &Context) -> anyhow::Result<()> {
     cluster.answers_at(t, &[PUBLIC_API, PORT])
 }
 
-/// Connections end their questions, one before the rule is removed, the other behind it.
+/// The server takes one question at a time, and waits for its end: a try in which the port was closed later than that says nothing.
 fn closed(t: &Context) -> anyhow::Result<()> {
+    const SERVER_WAITS: Duration = Duration::from_secs(5);
     let cluster = ported(t)?;
     let (_gateway, address) = cluster.outside.neighbour(PORT)?;
-    cluster.publishes(&[])?;
-    cluster.vm.until(t.within(20), || Asked::of(address).ok()?.answer().ok())?;
-    let (before, behind) = (Asked::of(address)?, Asked::of(address)?);
-    ensure!(before.answer()?.starts_with("HTTP/1.1 200"));
-    let rule = cluster.rule()?;
-    let began = Stopwatch::start();
-    cluster.run(&["publish", "remove", &rule])?;
-    let removed = began.elapsed();
-    cluster.answers_at(t, &[PUBLIC_API])?;
-    t.measured(&format!("removed in {removed:.1?}, silent in {:.1?}", began.elapsed()));
-    let heard = behind.answer();
-    ensure!(heard.is_err(), "{heard:?}");
-    Ok(())
+    let deadline = t.within(60);
+    loop {
+        cluster.publishes(&[])?;
+        let rule = cluster.rule()?;
+        cluster.vm.until(t.within(20), || Asked::of(address).ok()?.answer().ok())?;
+        ensure!(Asked::of(address)?.answer()?.starts_with("HTTP/1.1 200"));
+        let (asked, began) = (Asked::of(address)?, Stopwatch::start());
+        cluster.run(&["publish", "remove", &rule])?;
+        cluster.vm.until(t.within(20), || cluster.is_closed())?;
+        let closed = began.elapsed();
+        let heard = asked.answer();
+        ensure!(heard.is_err(), "{heard:?}");
+        if closed < SERVER_WAITS {
+            t.measured(&format!("closed {closed:.1?} behind the question's beginning"));
+            return cluster.answers_at(t, &[PUBLIC_API]);
+        }
+        ensure!(deadline.left().is_some(), "the port was closed only after {closed:.1?}");
+    }
 }
 
 /// Until a rule names its namespace, an event says the command that makes one.
@@ -152,7 +165,7 @@ struct Asked(TcpStream);
 impl Asked {
     fn of(address: SocketAddrV4) -> anyhow::Result<Self> {
         let mut connection = TcpStream::connect(address).context("connect")?;
-        connection.set_read_timeout(Some(Duration::from_secs(30))).context("bound the wait")?;
+        connection.set_read_timeout(Some(Duration::from_secs(5))).context("bound the wait")?;
         connection.write_all(b"GET / HTTP/1.1\r\nHost: ported\r\n").context("ask")?;
         Ok(Self(connection))
     }
