@@ -11,7 +11,7 @@ use std::path::Path;
 use api::{ListPage, ListedMachine, ListedOwner};
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
-use cluster::record::{self, Standing};
+use cluster::record;
 use keys::endpoint::Endpoint;
 use keys::introduction::{BadIntroduction, ClusterPlace, CoordinatorPlace, MOST_PLACES, OwnerKeys};
 use model::{ClusterRole, NodeName, OwnerPubKey};
@@ -315,7 +315,7 @@ fn digits(bytes: &[u8]) -> String {
 /// Where the cluster is: its coordinators, first the one that answered. None where nobody knows a place of any.
 pub(super) fn place(meant: &Meant, listed: &[ListedMachine]) -> Option<ClusterPlace> {
     let pins = meant.pins().expect("a session is opened with a machine that is pinned");
-    let coordinates = |row: &&ListedMachine| row.role == ClusterRole::Coordinator && row.standing != Standing::Removed;
+    let coordinates = |row: &&ListedMachine| row.role == ClusterRole::Coordinator && row.belongs();
     let mut rows: Vec<_> = listed.iter().filter(coordinates).collect();
     rows.sort_by_key(|row| row.id != pins.machine);
     let of = |row: &ListedMachine| {

@@ -7,7 +7,7 @@ use std::io::Write;
 use api::{ListPage, ListedMachine};
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
-use cluster::record::{BadPublish, PortUsers, PublishRecord, PublishTerms, Standing};
+use cluster::record::{BadPublish, PortUsers, PublishRecord, PublishTerms};
 use model::{BadPrefix, BadUplinkPort, Ipv4Prefix, MachineId, NamespaceName, PublishId, UplinkPort};
 use serde::Serialize;
 
@@ -204,7 +204,7 @@ impl Remove {
 /// Machines of these names, among those that belong.
 fn named(names: &[String], listed: &[ListedMachine]) -> Result<BTreeSet<MachineId>, PublishError> {
     let id = |name: &String| {
-        let found = listed.iter().find(|machine| machine.name == *name && machine.standing != Standing::Removed);
+        let found = listed.iter().find(|machine| machine.is_called(name));
         found.map(|machine| machine.id).ok_or_else(|| PublishError::Machine(name.clone()))
     };
     names.iter().map(id).collect()
@@ -229,7 +229,7 @@ async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
 
 fn shown(PublishRecord { id, terms }: &PublishRecord, machines: &[ListedMachine]) -> RuleOut {
     let name = |id: &MachineId| {
-        let found = machines.iter().find(|machine| machine.id == *id && machine.standing != Standing::Removed);
+        let found = machines.iter().find(|machine| machine.id == *id && machine.belongs());
         found.map_or_else(|| id.to_string(), |machine| machine.name.clone())
     };
     RuleOut {

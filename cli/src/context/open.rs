@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use ::cluster::record::Standing;
-use api::ListedMachine;
 use model::{Chain, ConfigDigest, NodeName};
 use tokio::time::{sleep, timeout};
 
@@ -227,8 +225,7 @@ impl Context {
             (None, Err(error)) => return Err(StoreError::from(error).into()),
             (Some(name), Err(_)) => {
                 let listed = session.machines().await?.rows;
-                let of_that_name = |row: &ListedMachine| row.name == name.as_str() && row.standing != Standing::Removed;
-                let row = listed.into_iter().find(of_that_name);
+                let row = listed.into_iter().find(|row| row.is_called(name.as_str()));
                 let row = row.ok_or_else(|| OpenError::Unknown { name: name.clone(), asked: through.called() })?;
                 Who::Listed(name.clone(), Pins { machine: row.id, ..carried_by })
             }
@@ -359,6 +356,8 @@ pub(super) async fn until_opened(
 
 #[cfg(test)]
 mod tests {
+    use api::ListedMachine;
+    use cluster::record::Standing;
     use model::{FirstContact, Secret};
 
     use super::*;

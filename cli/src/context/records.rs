@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use api::ListedMachine;
-use cluster::record::Standing;
 use model::NodeName;
 use tokio::time::timeout;
 
@@ -70,10 +69,7 @@ impl Context {
         let cluster = meant.record.name.clone();
         // This one may be asked for because a coordinator is: the future is of no fixed size.
         let listed = Box::pin(self.about_cluster(&cluster).machines()).await?;
-        let named = |name: &NodeName| {
-            let belongs = |row: &&ListedMachine| row.name == name.as_str() && row.standing != Standing::Removed;
-            listed.iter().find(belongs).map(|row| row.id)
-        };
+        let named = |name: &NodeName| listed.iter().find(|row| row.is_called(name.as_str())).map(|row| row.id);
         let lock = self.store.lock(&cluster)?;
         *meant = meant.read_again(&self.store)?;
         if meant.record.introduce(named) {
@@ -89,7 +85,7 @@ impl Context {
             let name = NodeName::stored(&row.name).ok()?;
             Some(OtherMachine { name, machine: row.id, addresses: row.addresses.clone() })
         };
-        let heard = || listed.iter().filter(|row| row.standing != Standing::Removed).filter_map(other);
+        let heard = || listed.iter().filter(|row| row.belongs()).filter_map(other);
         if !meant.record.clone().hear(heard()) {
             return Ok(());
         }
@@ -111,6 +107,7 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
+    use cluster::record::Standing;
     use model::MachineId;
 
     use super::*;

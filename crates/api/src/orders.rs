@@ -29,12 +29,7 @@ impl TryFrom<wire::PeersRequest> for Knowledge {
     fn try_from(request: wire::PeersRequest) -> Result<Self, FieldError> {
         let mut parts = KnownParts::new();
         for part in request.parts {
-            let name = match part.name() {
-                wire::PartName::Unspecified => continue,
-                wire::PartName::Registries => PartName::Registries,
-                wire::PartName::Policies => PartName::Policies,
-                wire::PartName::Published => PartName::Published,
-            };
+            let Some(name) = read_name(part.name()) else { continue };
             let hash = part.hash.as_deref().map(|hash| fixed("hash", hash).map(PartHash)).transpose()?;
             let known = KnownPart { version: part.version.map(Into::into), hash };
             if parts.insert(name, known).is_some() {
@@ -55,6 +50,16 @@ impl From<PartName> for wire::PartName {
     }
 }
 
+/// Part of this name; none where this version knows no such part.
+const fn read_name(name: wire::PartName) -> Option<PartName> {
+    match name {
+        wire::PartName::Unspecified => None,
+        wire::PartName::Registries => Some(PartName::Registries),
+        wire::PartName::Policies => Some(PartName::Policies),
+        wire::PartName::Published => Some(PartName::Published),
+    }
+}
+
 impl From<Order> for wire::OrderedPart {
     fn from(Order { name, version, contents }: Order) -> Self {
         Self { name: wire::PartName::from(name).into(), version: Some(version.into()), contents }
@@ -65,12 +70,7 @@ impl TryFrom<wire::OrderedPart> for Order {
     type Error = FieldError;
 
     fn try_from(order: wire::OrderedPart) -> Result<Self, FieldError> {
-        let name = match order.name() {
-            wire::PartName::Unspecified => return Err(FieldError::new("name", Problem::Unknown)),
-            wire::PartName::Registries => PartName::Registries,
-            wire::PartName::Policies => PartName::Policies,
-            wire::PartName::Published => PartName::Published,
-        };
+        let name = read_name(order.name()).ok_or_else(|| FieldError::new("name", Problem::Unknown))?;
         if order.contents.as_ref().is_some_and(|contents| contents.len() > MOST_PART_BYTES) {
             return Err(FieldError::new("contents", Problem::Range));
         }

@@ -73,6 +73,20 @@ pub struct ListedMachine {
     pub generations: Generations,
 }
 
+impl ListedMachine {
+    /// Whether the machine is of the cluster still, or is to be.
+    #[must_use]
+    pub fn belongs(&self) -> bool {
+        self.standing != Standing::Removed
+    }
+
+    /// Whether a person means the machine by this name: that of one that was removed may be another's by now.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.belongs() && self.name == name
+    }
+}
+
 /// Kind of a member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtcdMember {

@@ -52,7 +52,7 @@ pub struct OwnerReference {
 /// holds no annotations, and a change of them is none.
 ///
 /// # Errors
-/// Those of the deserializer.
+/// Errors of the deserializer.
 pub fn brief<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
     let ObjectMeta { name, namespace, uid, labels, creation_timestamp, .. } = ObjectMeta::deserialize(from)?;
     Ok(ObjectMeta { name, namespace, uid, labels, creation_timestamp, ..ObjectMeta::default() })

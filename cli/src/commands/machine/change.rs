@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{ConditionName, LeavingData, ListedMachine, MachineChange, MachineStatus, RoleDirection};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use cluster::record::{Generations, Standing};
+use cluster::record::Generations;
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole, NodeName};
 
@@ -336,7 +336,7 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         if machine.role == ClusterRole::Coordinator {
             did.push_str(&warning(&shares_due(&mut session).await));
         }
-    } else if machine.standing != Standing::Removed {
+    } else if machine.belongs() {
         let data = if arguments.delete_volumes { LeavingData::GivenUp } else { LeavingData::Kept };
         if data == LeavingData::Kept {
             let checked = session.check_removal(machine.id).await;
@@ -509,10 +509,7 @@ async fn lays_down(its: &Context, machine: &ListedMachine, deadline: &Deadline) 
 /// The machine of that name; of those that were removed only by its id.
 async fn find(session: &mut Session, called: &str) -> Result<ListedMachine, Failure> {
     let machines = session.machines().await?.rows;
-    let is_meant = |machine: &&ListedMachine| {
-        let by_name = machine.name == called && machine.standing != Standing::Removed;
-        by_name || machine.id.to_string() == called
-    };
+    let is_meant = |machine: &&ListedMachine| machine.is_called(called) || machine.id.to_string() == called;
     let found = machines.iter().find(is_meant).cloned();
     found.ok_or_else(|| ChangeError::Unknown(called.to_owned()).into())
 }
@@ -547,6 +544,7 @@ async fn until(
 
 #[cfg(test)]
 mod tests {
+    use cluster::record::Standing;
     use model::MachineId;
 
     use super::*;

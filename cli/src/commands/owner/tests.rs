@@ -1,5 +1,6 @@
 //! Owners as a person lists, adds and removes them, at a coordinator that is a fake.
 
+use cluster::record::Standing;
 use model::Chain;
 
 use super::*;

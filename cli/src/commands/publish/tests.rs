@@ -1,6 +1,7 @@
 //! Ports as a person publishes, lists and closes them, at a coordinator that is a fake.
 
 use clap::Parser as _;
+use cluster::record::Standing;
 
 use super::*;
 use crate::context::home;

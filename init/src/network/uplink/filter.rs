@@ -21,8 +21,8 @@ use std::fmt::{Display, Write as _};
 
 use cluster::published::OpenPort;
 use model::{
-    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes, VPN_API_PORT,
-    VPN_PORT,
+    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes, UplinkPort,
+    VPN_API_PORT, VPN_PORT,
 };
 
 /// Bit of a packet's mark that says that it may be routed.
@@ -144,10 +144,8 @@ impl Filter<'_> {
         );
         // Where no service has it, it is still for an address of an uplink, and so is no packet that one led to a pod in our network.
         let for_services = self.published.iter().filter(|open| open.services);
-        let unled = |OpenPort { port, .. }: &OpenPort| {
-            let (protocol, number) = (port.protocol().word(), port.number());
-            outside(format!("ip daddr != {vpn} ct direction original {protocol} dport {number} drop"))
-        };
+        let unled =
+            |open: &OpenPort| outside(format!("ip daddr != {vpn} ct direction original {} drop", dport(open.port)));
         table.rules("input", for_services.filter_map(unled));
         // Wherever a service leads that is published.
         table.rules("input", outside(format!("ip daddr {vpn} tcp dport {closed} reject")));
@@ -215,9 +213,14 @@ fn udp_open(port: &str) -> String {
     format!("udp {port} {VPN_PORT}")
 }
 
+/// Packets to a port.
+fn dport(port: UplinkPort) -> String {
+    format!("{} dport {}", port.protocol().word(), port.number())
+}
+
 /// Packets to a published port, from its sources.
 fn opened(OpenPort { port, sources, .. }: &OpenPort) -> String {
-    let to = format!("{} dport {}", port.protocol().word(), port.number());
+    let to = dport(*port);
     if sources.is_empty() { to } else { format!("ip saddr {} {to}", listed(&sources.iter().collect::<Vec<_>>())) }
 }
 
