@@ -304,11 +304,15 @@ impl Duo {
         Ok(lines?)
     }
 
-    /// Waits until a service of a machine writes down a line with `words`. In a copy it has not run before the case had it run.
+    /// Waits until a service of a machine writes down a line with `words`, or that it failed. In a copy it has not run before the case
+    /// had it run.
     fn writes(&self, t: &Context, n: usize, service: &str, words: &str) -> anyhow::Result<String> {
-        let line = || self.lines(n, service).ok()?.into_iter().find(|line| line.contains(words));
+        let is_last = |line: &String| line.contains(words) || line.starts_with("failed");
+        let line = || self.lines(n, service).ok()?.into_iter().find(is_last);
         let written = self.machines[n].until(t.within(90), line);
-        written.with_context(|| format!("`{service}` of {} does not say `{words}`", NAMES[n]))
+        let written = written.with_context(|| format!("`{service}` of {} does not say `{words}`", NAMES[n]))?;
+        ensure!(written.contains(words), "`{service}` of {}: {written}", NAMES[n]);
+        Ok(written)
     }
 
     /// The second machine begins to send bytes to the first, which sends them back.
