@@ -479,6 +479,14 @@ impl Cluster {
         Ok(program)
     }
 
+    /// Last line that a web server at a port of a machine says to that proxy.
+    pub(crate) fn said_at(&self, t: &Context, machine: &str, port: u16) -> anyhow::Result<String> {
+        let (mut program, mut said) = (self.by_proxy(t, machine, port)?, String::new());
+        program.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        program.read_to_string(&mut said)?;
+        Ok(said.lines().last().context("it says nothing")?.to_owned())
+    }
+
     fn files_of(&self, machine: &str) -> PathBuf {
         self.home.join(NAME).join("machines").join(machine)
     }

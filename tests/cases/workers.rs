@@ -2,7 +2,6 @@
 //! asked of them is asked of copies.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
 
 use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod};
 use anyhow::{Context as _, ensure};
@@ -23,6 +22,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
+    case("what the readme shows works: a site, volumes, a policy", &["S10", "W2", "W8"], shown),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
     case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
     case("a worker with claimed volumes leaves by its owner's word", &["W2", "Q6"], given_up),
@@ -33,6 +33,8 @@ pub(crate) const COPIES: &[Case] = &[
 ];
 
 const WORKERS: FleetKind = FleetKind::Workers;
+/// Files that the README names.
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(WORKERS), run }
@@ -84,16 +86,37 @@ fn published(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["create", "service", "loadbalancer", "web", "--tcp=80:8080"])?;
     cluster.run(&["publish", "add", "80/tcp", "--namespace", "default"])?;
     for machine in ["m1", "m2"] {
-        cluster.comes_to(&["Hello from web-m1"], t.within(30), |cluster| {
-            let (mut program, mut said) = (cluster.by_proxy(t, machine, 80)?, String::new());
-            program.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
-            program.read_to_string(&mut said)?;
-            Ok(said.lines().last().map(str::to_owned).into_iter().collect())
-        })?;
+        let heard = |cluster: &Cluster| Ok(vec![cluster.said_at(t, machine, 80)?]);
+        cluster.comes_to(&["Hello from web-m1"], t.within(30), heard)?;
     }
     let places = "--output=jsonpath={.status.loadBalancer.ingress[*].ip}";
     ensure!(cluster.kubectl(&["get", "service/web", places])?.split(' ').count() == 2, "of both machines");
     Ok(())
+}
+
+/// By the files and commands that the README shows of three machines.
+fn shown(t: &Context) -> anyhow::Result<()> {
+    const ANSWERS: [&str; 2] = ["Hello from web"; 2];
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let example = |verb: &str, name: &str| cluster.kubectl(&[verb, "-f", &format!("{EXAMPLES}/{name}.yaml")]);
+    // A pod's name has a random end.
+    let hears = |said: String| said.split('-').next().unwrap_or_default().to_owned();
+    let heard = |machine| cluster.said_at(t, machine, 80).map_or("nothing".to_owned(), hears);
+    let come_to = |wanted: &[&str]| cluster.comes_to(wanted, t.within(60), |_| Ok(["m1", "m2"].map(heard).into()));
+    example("apply", "site")?;
+    cluster.run(&["publish", "add", "80/tcp", "--namespace", "site"])?;
+    come_to(&ANSWERS)?;
+    example("apply", "shop")?;
+    cluster.kubectl(&["rollout", "status", "statefulset/shop", "--namespace=shop", "--timeout=600s"])?;
+    let volumes = cluster.run(&["volume", "list"])?;
+    ensure!(
+        ["m1", "m2", "shop/data-shop-0", "shop/data-shop-1"].iter().all(|part| volumes.contains(part)),
+        "{volumes}"
+    );
+    example("apply", "policy")?;
+    come_to(&["nothing"; 2])?;
+    example("delete", "policy")?;
+    come_to(&ANSWERS)
 }
 
 /// The certificates are others then: those of before were erased. What led to pods is gone. A machine that is removed ends its pods first.
@@ -124,8 +147,8 @@ fn off_and_on(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A pod that nobody makes again, or that a budget keeps, is named and lives on. The other pod begins on the second machine, as the first
-/// takes none meanwhile.
+/// A pod that nobody makes again, or that a budget keeps, is named and lives on. The other pod begins on the second machine, where it would
+/// rather be.
 fn drained(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
     let drain = |more: &[&str]| cluster.run(&[&["machine", "drain", "m2"], more].concat());
@@ -133,10 +156,8 @@ fn drained(t: &Context) -> anyhow::Result<()> {
     let alone = format!("{:?}", drain(&[]));
     ensure!(alone.contains("default/web-m2") && !shown("node/m2")?.contains("SchedulingDisabled"), "{alone}");
     cluster.kubectl(&["delete", "pod/web-m2"])?;
-    cluster.kubectl(&["cordon", "node/m1"])?;
     cluster.apply(t, &deployment())?;
     cluster.kubectl(&["wait", "--for=condition=Available", "deployment/moves", POD])?;
-    cluster.kubectl(&["uncordon", "node/m1"])?;
     ensure!(shown("pods")?.lines().any(|pod| pod.starts_with("moves") && pod.contains("m2")), "{}", shown("pods")?);
     cluster.kubectl(&["create", "poddisruptionbudget", "stays", "--selector=app=moves", "--min-available=1"])?;
     let kept = format!("{:?}", drain(&["--timeout", "10s"]));
@@ -190,9 +211,16 @@ fn keeping() -> Value {
     pod
 }
 
+/// A pod that is made again elsewhere. Where it begins is said in its spec: what the scheduler has heard of a node's marks may be older than
+/// the pod.
 fn deployment() -> Value {
     let labels = json!({ "app": "moves" });
-    let spec = web_pod("moves", false)["spec"].take();
+    let mut spec = web_pod("moves", false)["spec"].take();
+    let on_m2 =
+        json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": ["m2"] }] });
+    spec["affinity"] = json!({
+        "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 100, "preference": on_m2 }] },
+    });
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
