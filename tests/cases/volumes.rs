@@ -9,10 +9,10 @@ use super::kube::{Cluster, POD};
 use super::pods::{WILD, case};
 
 pub(crate) const CASES: &[Case] = &[
-    case("a pod's volume has its size, and outlives the pod", &["W2", "O2"], kept),
-    case("a volume grows with its claim, and goes with it", &["W2"], grown),
-    case("a volume that was kept goes when nobody names it", &["W2", "Q6"], freed),
-    case("a claim that no machine can meet waits, and says why", &["W2", "O2"], refused),
+    case("a pod's volume has its size, and outlives the pod", &["S10", "O2"], kept),
+    case("a volume grows with its claim, and goes with it", &["S10"], grown),
+    case("a volume that was kept goes when nobody names it", &["S10", "Q6"], freed),
+    case("a claim that no machine can meet waits, and says why", &["S10", "O2"], refused),
 ];
 
 /// Name of the claim.

@@ -3,14 +3,16 @@
 //! ```text
 //! message Signed { bytes body = 1; bytes signature = 2; }     // Ed25519 of the owner that the intent names, purpose enrol
 //! message EnrolmentConfig {
-//!   bytes golden_ticket = 1; string node_id = 2; uint32 version = 3; bytes first_contact = 4; Network network = 5;
+//!   optional bytes golden_ticket = 1; optional string node_id = 2; uint32 version = 3 (1);
+//!   bytes first_contact = 4 (32 B, not all zero); Network network = 5;
 //!   oneof intent { Create create = 6; Redeem redeem = 7; Register register = 8; }
 //! }
 //! message Create {
-//!   bytes owner_pub_key = 1; bytes owner_recovery_pub_key = 2; uint32 level = 3; uint32 cold_start = 4;
+//!   bytes owner_pub_key = 1 (32 B, Ed25519); bytes owner_recovery_pub_key = 2 (32 B, X25519); uint32 level = 3;
+//!   uint32 cold_start = 4;
 //!   bool unprotected = 5; Prefix vpn_prefix = 6; repeated uint32 kubernetes_roles = 7 [packed = false];
 //! }
-//! message Redeem { bytes owner_pub_key = 1; uint32 level = 2; bool unprotected = 3; }      // golden_ticket: the ticket
+//! message Redeem { bytes owner_pub_key = 1 (32 B, Ed25519); uint32 level = 2; bool unprotected = 3; }    // golden_ticket: the ticket
 //! ```
 //! The version is looked at first, so that a newer config is called newer and not malformed. The signature is verified
 //! before anything is believed but the key that must have made it.

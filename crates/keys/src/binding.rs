@@ -1,9 +1,10 @@
 //! Binding of a seal's 32-byte root: a TPM object, or nothing but the file itself.
 //!
 //! ```text
-//! message Tpm         { uint32 pcrs = 1; bytes storage_key_name = 2; bytes public = 3; bytes private = 4; }
-//! message Unprotected { bytes secret = 1; }
+//! message Tpm         { uint32 pcrs = 1; bytes storage_key_name = 2 (34 B); bytes public = 3; bytes private = 4; }
+//! message Unprotected { bytes secret = 1 (32 B); }
 //! ```
+//! Bit n of `pcrs` is PCR n, 0 to 23; `public` and `private` are at most 4096 bytes.
 
 use formats::strict::{Field, Kind, Message, Rule};
 use model::{PcrSelection, Secret};

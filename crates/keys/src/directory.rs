@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! message Signed      { bytes body = 1; bytes signature = 2; }        // ECDSA P-256, SHA-256, DER, by the CA
-//! message Directory   { bytes cluster_id = 1; uint64 version = 2; repeated Coordinator coordinators = 3; }
-//! message Coordinator { bytes machine_id = 1; repeated string endpoints = 2; }
-//! message KeptDirectory        { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; optional bytes word = 4; } // in a slot
+//! message Directory   { bytes cluster_id = 1 (16 B); uint64 version = 2; repeated Coordinator coordinators = 3; }
+//! message Coordinator { bytes machine_id = 1 (16 B); repeated string endpoints = 2; }     // host:port
+//! message KeptDirectory { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; optional bytes word = 4 (32 B); } // in a slot
 //! ```
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};

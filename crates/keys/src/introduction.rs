@@ -4,11 +4,11 @@
 //! know who gave it.
 //!
 //! ```text
-//! message OwnerKeys        { uint32 version = 1; bytes public_key = 2; bytes recovery_public_key = 3; }
+//! message OwnerKeys        { uint32 version = 1; bytes public_key = 2 (32 B, Ed25519); bytes recovery_public_key = 3 (32 B, X25519); }
 //! message UserKey          { uint32 version = 1; bytes public_key = 2; }
-//! message ClusterPlace     { uint32 version = 1; bytes cluster_id = 2; bytes ca_spki_sha256 = 3;
-//!                            repeated CoordinatorPlace coordinators = 4; }
-//! message CoordinatorPlace { bytes machine_id = 1; string name = 2; repeated string public_endpoints = 3; }
+//! message ClusterPlace     { uint32 version = 1; bytes cluster_id = 2 (16 B); bytes ca_spki_sha256 = 3 (32 B);
+//!                            repeated CoordinatorPlace coordinators = 4; }                         // 1 to 7, each id and name once
+//! message CoordinatorPlace { bytes machine_id = 1 (16 B); string name = 2; repeated string public_endpoints = 3; }   // 1 to 8, host:port
 //! text: as of `text`, with "cairn-owner-" and the label "cairn/v1/checksum/owner", and so with "user" and "place"
 //! ```
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! message Network { oneof way { Dhcp dhcp = 1; Static static = 2; } }
-//! message Static  { fixed32 address = 1; uint32 prefix_bits = 2; optional fixed32 gateway = 3; repeated Dns dns = 4; }
+//! message Static  { fixed32 address = 1; uint32 prefix_bits = 2; optional fixed32 gateway = 3; repeated Dns dns = 4; }  // at most 3
 //! message Dns     { fixed32 address = 1; }
 //! message Prefix  { fixed32 address = 1; uint32 bits = 2; }
 //! ```

@@ -1,8 +1,8 @@
 //! The recovery record: the master secret or this disk's cluster key, for the owner only. Lies on the ESP, and wherever the owner copies it.
 //!
 //! ```text
-//! message Record { uint32 kind = 1; bytes cluster_id = 2; bytes machine_id = 3; bytes disk = 4;
-//!                  uint32 key_generation = 5; bytes encapsulated = 6; bytes ciphertext = 7; }
+//! message Record { uint32 kind = 1; bytes cluster_id = 2; bytes machine_id = 3; bytes disk = 4 (16 B each);
+//!                  uint32 key_generation = 5; bytes encapsulated = 6 (32 B); bytes ciphertext = 7 (48 B); }
 //! ```
 
 use formats::strict::{self, Field, FormatError, Kind, Message, Rule};

@@ -5,14 +5,15 @@
 //! ```text
 //! message SealClear {
 //!   oneof binding { Tpm tpm = 1; Unprotected unprotected = 2; }
-//!   uint32 boot_class = 3; bytes salt = 4; Network network = 5; Prefix vpn_prefix = 6; string node_name = 7;
+//!   uint32 boot_class = 3; bytes salt = 4 (32 B); Network network = 5; Prefix vpn_prefix = 6; string node_name = 7;
 //!   uint64 sealed_at = 8;                                                      // seconds of Unix time
 //! }
 //! message SealBody {
-//!   bytes local_key = 1; bytes identity_seed = 2; bytes machine_certificate = 3; bytes ca_certificate = 4;
-//!   bytes owner_pub_key = 5; bytes owner_recovery_pub_key = 6; uint32 level = 7; uint32 cold_start = 8;
-//!   uint64 minimum_header = 9; uint64 minimum_directory = 10; bytes config_digest = 11; bytes disk = 12;
-//!   uint32 key_generation = 13; bytes cluster_id = 14;
+//!   bytes local_key = 1 (32 B); bytes identity_seed = 2 (32 B, Ed25519); bytes machine_certificate = 3 (DER);
+//!   bytes ca_certificate = 4 (DER); bytes owner_pub_key = 5 (32 B, Ed25519); bytes owner_recovery_pub_key = 6 (32 B, X25519);
+//!   uint32 level = 7; uint32 cold_start = 8; uint64 minimum_header = 9; uint64 minimum_directory = 10;
+//!   bytes config_digest = 11 (32 B, SHA-256 of the config's file); bytes disk = 12 (16 B); uint32 key_generation = 13;
+//!   bytes cluster_id = 14 (16 B);
 //! }
 //! ```
 

@@ -3,8 +3,9 @@
 //! closed. It names its disk, so one that an abandoned create left behind is ignored.
 //!
 //! ```text
-//! message Share { bytes disk = 1; uint32 key_generation = 2; uint32 epoch = 3; repeated bytes holders = 4; bytes share = 5; bytes wrapped = 6;
-//!                 optional bytes wrapped_next = 7; }
+//! message Share { bytes disk = 1 (16 B); uint32 key_generation = 2; uint32 epoch = 3 (from 1);
+//!                 repeated bytes holders = 4 (1 to 7 machine ids of 16 B, ascending); bytes share = 5 (48 B); bytes wrapped = 6 (48 B);
+//!                 optional bytes wrapped_next = 7 (48 B); }
 //! ```
 
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 //! ticket may do. Here are its bytes, its text, its id, and the signature by which a machine shows that it holds it.
 //!
 //! ```text
-//! message Ticket { uint32 version = 1; bytes cluster_id = 2; bytes ca_spki_sha256 = 3;
-//!                  repeated string coordinator_public_endpoints = 4; bytes seed = 5; uint64 not_after = 6;
-//!                  optional bytes machine_public_key = 7; }
+//! message Ticket { uint32 version = 1; bytes cluster_id = 2 (16 B); bytes ca_spki_sha256 = 3 (32 B);
+//!                  repeated string coordinator_public_endpoints = 4; bytes seed = 5 (32 B); uint64 not_after = 6;
+//!                  optional bytes machine_public_key = 7 (32 B, Ed25519); }
 //! text:  as of `text`, with "cairn-ticket-" and the label "cairn/v1/checksum/ticket"
 //! proof: Ed25519 by the ticket's key over "cairn/v1/redeem" ‖ TLS exporter (32 bytes) ‖ body of the request
 //! ```

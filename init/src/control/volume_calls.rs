@@ -108,7 +108,7 @@ fn refusal(status: &Status) -> VolumeAnswer {
 mod tests {
     use super::*;
 
-    /// Proves: W2
+    /// Proves: S10
     #[test]
     fn a_machine_that_cannot_decide_is_asked_again() {
         let full = Status::resource_exhausted("no room");

@@ -2,10 +2,10 @@
 //! that a cut from then on resumes as the same machine. It says nothing of the cluster, and makes nobody a member.
 //!
 //! ```text
-//! message AttemptClear { oneof binding { Tpm tpm = 1; Unprotected unprotected = 2; } uint32 boot_class = 3; bytes salt = 4;
+//! message AttemptClear { oneof binding { Tpm tpm = 1; Unprotected unprotected = 2; } uint32 boot_class = 3; bytes salt = 4 (32 B);
 //!                        uint32 kind = 9; }                                       // 2; a member's seal has no such field
-//! message AttemptBody  { bytes local_key = 1; bytes identity_seed = 2; bytes vpn_private_key = 3; bytes disk = 4;
-//!                        bytes config_digest = 5; }
+//! message AttemptBody  { bytes local_key = 1 (32 B); bytes identity_seed = 2 (32 B, Ed25519);
+//!                        bytes vpn_private_key = 3 (32 B, X25519); bytes disk = 4 (16 B); bytes config_digest = 5 (32 B); }
 //! ```
 
 use formats::strict::{self, Field, FormatError, Kind, Message, Rule};

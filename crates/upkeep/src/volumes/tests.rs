@@ -448,7 +448,7 @@ fn perform(world: &mut World, deed: &Deed) {
 }
 
 proptest! {
-    /// Proves: W2
+    /// Proves: S10
     #[test]
     fn claims_have_one_volume_each_and_volumes_a_claim(deeds in deeds()) {
         let mut world = World::new();
@@ -507,7 +507,7 @@ fn a_claim_gets_a_volume_where_its_pod_goes() {
     assert_eq!((world.names(VOLUMES.path), world.on_disks()), (BTreeSet::new(), BTreeMap::new()));
 }
 
-/// Claims that no machine has room for are nobody's, and wait. Proves: W2
+/// Claims that no machine has room for are nobody's, and wait. Proves: S10
 #[test]
 fn what_does_not_fit_is_promised_nowhere() {
     let mut world = World::new();
@@ -542,7 +542,7 @@ fn a_claim_for_what_the_class_does_not_have_is_told_why() {
     }
 }
 
-/// A person who may write volumes by hand may not have another's deleted by them. Proves: W2
+/// A person who may write volumes by hand may not have another's deleted by them. Proves: S10
 #[test]
 fn a_volume_written_by_hand_leads_to_no_call() {
     let mut world = World::new();
@@ -630,7 +630,7 @@ fn a_warning_is_written_once_in_a_while() {
     assert_eq!(warnings(&mut world), 1);
 }
 
-/// Proves: W2
+/// Proves: S10
 #[test]
 fn a_volume_that_is_to_be_kept_is_not_deleted() {
     let mut world = World::new();

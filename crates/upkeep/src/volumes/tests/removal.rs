@@ -8,7 +8,7 @@ fn holder_of_one(world: &World) -> MachineId {
     *held.expect("one has it").0
 }
 
-/// Proves: W2
+/// Proves: S10
 #[test]
 fn a_removed_machines_volume_goes_when_its_claim_was_told() {
     let mut world = World::new();
@@ -30,7 +30,7 @@ fn a_removed_machines_volume_goes_when_its_claim_was_told() {
     assert_eq!(world.names(VOLUMES.path), [format!("pvc-{}", uuid(2))].into(), "the next claim begins anew");
 }
 
-/// A list of machines that is short, or empty, is no word about anybody. Proves: W2
+/// A list of machines that is short, or empty, is no word about anybody. Proves: S10
 #[test]
 fn no_volume_goes_because_its_machine_is_not_listed() {
     let mut world = World::new();
@@ -47,7 +47,7 @@ fn no_volume_goes_because_its_machine_is_not_listed() {
     assert_eq!(world.on_disks(), [(uuid(1), 2 * GIB)].into(), "it is what it was");
 }
 
-/// The place of a volume is a machine's id. Proves: W2
+/// The place of a volume is a machine's id. Proves: S10
 #[test]
 fn a_new_machine_of_an_old_name_gets_no_old_volume() {
     let mut world = World::new();
@@ -70,7 +70,7 @@ fn a_new_machine_of_an_old_name_gets_no_old_volume() {
     assert_eq!(world.disks[&new].volumes, [(uuid(2), GIB)].into(), "what is new is its own");
 }
 
-/// Proves: W2
+/// Proves: S10
 #[test]
 fn a_machine_with_claimed_volumes_does_not_leave_unasked() {
     let mut world = World::new();
