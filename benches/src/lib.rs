@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod evidence;
 pub mod fleets;
 pub mod floor;
+pub mod kube;
 mod milestone;
 pub mod verdict;
 

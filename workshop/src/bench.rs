@@ -7,6 +7,8 @@ mod cluster;
 mod fleets;
 mod floor;
 mod follow;
+mod kube;
+mod person;
 mod pod;
 mod site;
 
@@ -36,7 +38,7 @@ use xtask::{
 };
 
 use self::site::{Boot, CPUS, MEMORY, Site};
-pub(crate) use self::{cluster::cluster, fleets::fleets};
+pub(crate) use self::{cluster::cluster, fleets::fleets, kube::kube};
 use crate::{
     components,
     image::{self, Wanted},
@@ -52,6 +54,8 @@ pub(crate) enum Bench {
     Cluster(cluster::Options),
     /// Clusters that are saved and come back, beside how long they take from nothing
     Fleets(fleets::Options),
+    /// Three machines with Kubernetes and all roles, a worker beside them, and what the loss of one costs
+    Kube(kube::Options),
     /// TCP through the virtual network's switch, beside TCP over a bare socket pair
     Network,
     /// Desired state of 1 000 machines, worked out by a coordinator when one of them changes

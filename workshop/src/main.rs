@@ -161,6 +161,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Cluster(options)) => bench::cluster(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Fleets(options)) => bench::fleets(&workspace, &cache, &options),
+        Command::Bench(bench::Bench::Kube(options)) => bench::kube(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::program(&workspace, "qemu", "network"),
         Command::Bench(bench::Bench::Desired) => bench::program(&workspace, "cluster", "desired"),
         Command::Conformance(options) => conformance::conformance(&workspace, &cache, &options),

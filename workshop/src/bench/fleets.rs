@@ -5,11 +5,9 @@ use std::{
     fs::File,
     io::{self, Read, Write, stdout},
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
-use ::image::ImageProfile;
 use ::tests::web_pod;
 use anyhow::{Context, Result, bail};
 use benches::{
@@ -18,21 +16,16 @@ use benches::{
     verdict::Figure,
 };
 use clap::Args;
-use qemu::{Deadline, Vm, deadline::Stopwatch, saved::SavedFleet};
+use qemu::{Deadline, deadline::Stopwatch, saved::SavedFleet};
 use serde_json::{Value, json};
 use xtask::{
     cache::BuildCache,
-    process::answer,
     progress::{say, talking_step},
     workspace::Workspace,
 };
 
-use super::site;
-use crate::{
-    components,
-    image::{self, Wanted},
-    programs::{self, Build},
-};
+use super::{person::Person, site};
+use crate::{image, programs::Build};
 
 /// Three coordinators, 512 MiB and one processor each.
 const THREE: &str = "--machines 3 --coordinators 3 --no-kubernetes --level encrypted --cpus 1 --memory 512M";
@@ -66,27 +59,12 @@ pub(crate) struct Options {
 /// Any step's; a broken limit.
 pub(crate) fn fleets(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
-    let image = match &options.image {
-        Some(image) => std::path::absolute(image).context("find the image")?,
-        None => {
-            let image = out.join("image");
-            let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
-            image::build(workspace, cache, &wanted, &image)?;
-            image
-        }
-    };
-    let root_hash = image::manifest(&image)?.verity.root_hash;
-    let (cairnctl, kubectl) = (programs::cairnctl(workspace)?, components::kubectl(workspace, cache)?);
+    let someone = Person::with_image(workspace, cache, (options.image.as_deref(), options.build), &out)?;
+    let root_hash = image::manifest(&someone.image)?.verity.root_hash;
     let mut stages = Stages::default();
     for run in 1..=options.runs {
         for kind in [THREE_COORDINATORS, KUBERNETES_AND_POD] {
-            let person = Person {
-                cairnctl: cairnctl.clone(),
-                kubectl: kubectl.clone(),
-                image: image.clone(),
-                home: out.join(format!("{run}-{}", kind.name)),
-            };
-            person.measure(&kind, run, &mut stages)?;
+            someone.at(out.join(format!("{run}-{}", kind.name))).measure(&kind, run, &mut stages)?;
         }
     }
     say(format_args!("\nmedians, by the host's clock [CPU seconds of all QEMU]\n\n{}", stages.table()));
@@ -151,14 +129,6 @@ const KUBERNETES_AND_POD: Kind = Kind {
 const MADE: &str = "made";
 /// The one that comes back; `cairnctl` has the two under names of their own.
 const BACK: &str = "back";
-
-/// A person in a home of their own, who has clusters.
-struct Person {
-    cairnctl: PathBuf,
-    kubectl: PathBuf,
-    image: PathBuf,
-    home: PathBuf,
-}
 
 impl Person {
     /// Measures a cluster: made, saved, and back several times. After a failure it stays, switched off.
@@ -244,27 +214,6 @@ impl Person {
             Floor::Read => written(&path, bytes).and_then(|_not_measured| read(&path)),
         };
         std::fs::remove_file(&path).and(took).with_context(|| format!("use `{}`", path.display()))
-    }
-
-    /// CPU time of a cluster's machines; none where they do not run.
-    fn cpu(&self, cluster: &str, machines: &[&str]) -> Duration {
-        let folder = self.clusters().join(cluster).join("machines");
-        machines.iter().filter_map(|name| Some(Vm::attach(&folder.join(name)).ok()??.cpu_time())).sum()
-    }
-
-    /// Where `cairnctl` keeps its clusters.
-    fn clusters(&self) -> PathBuf {
-        self.home.join("cairn/clusters")
-    }
-
-    fn kubectl(&self, cluster: &str, arguments: &[&str]) -> Result<String> {
-        self.ask(&[&["kubectl", "--cluster", cluster, "--"], arguments].concat())
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(&self.cairnctl);
-        command.env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).env("CAIRN_KUBECTL", &self.kubectl);
-        answer(command.args(arguments))
     }
 }
 
