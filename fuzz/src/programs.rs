@@ -50,10 +50,10 @@ pub fn etcd_members(bytes: &[u8]) -> ParseVerdict {
     outcome(&members::listed(&list))
 }
 
-/// Health that a member of etcd reports.
+/// Status that a member of etcd reports.
 pub fn etcd_health(bytes: &[u8]) -> ParseVerdict {
     let Ok(said) = StatusResponse::decode(bytes) else { return ParseVerdict::Refused };
-    outcome(&members::health(&said))
+    outcome(&members::status(&said))
 }
 
 /// This machine's node, whose lease was just renewed.

@@ -12,6 +12,7 @@
 //! * [`request`], [`decide`](mod@decide), [`txn`], [`denied`]: what is asked, decided, written, and refused with its reason.
 //! * [`view`], [`decision`]: what was seen of etcd, and a request on its way through it.
 //! * [`members`]: etcd's members, and the next change of them.
+//! * [`backends`]: which of their backends is defragmented, and when.
 //! * [`epochs`]: what a coordinator does for the cold-start key.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
@@ -32,6 +33,7 @@
 //!   etcd has let go of it: `crates/cluster/tests/decide/role.rs`
 //! - A directory's version rises whenever it changes: `crates/cluster/src/directory.rs`
 
+pub mod backends;
 pub mod decide;
 pub mod decision;
 pub mod denial;

@@ -6,6 +6,7 @@
 //!   RecordsReader ──► RangeRequest, page by page, all of one revision ══► cluster::View
 //!   a View's revision ──[watch]──► WatchRequest ══► changes, revision by revision
 //!   MemberListResponse, each one's StatusResponse ──[members]──► cluster::Members ──Step──► one change of them
+//!                                                     └──► cluster::backends::Backends ──► one defragmentation
 //! ```
 //! etcd's own field names are kept; its words stop at this crate's border.
 //!
@@ -45,6 +46,9 @@ pub enum BadAnswer {
     /// A member that is reached as none of ours is.
     #[error("etcd has a member that is no machine of the cluster's")]
     Member,
+    /// Sizes count from 0.
+    #[error("etcd's answer has a negative size")]
+    Size,
     /// A page without an end.
     #[error("etcd says that there is more behind no key")]
     Page,

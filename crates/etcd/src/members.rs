@@ -2,16 +2,18 @@
 //! known by the URL at which other members reach it, which is made of its machine's VPN address: its name is not there
 //! before it has started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use cluster::backends::{Backend, Backends, EtcdAlarm, MemberBackend, MemberPart};
 use cluster::members::{Learner, Look, MemberStep, Members, Voter};
-use model::{MachineId, etcd_peer_url};
+use model::{MachineId, NodeName, etcd_peer_url};
 
 use crate::BadAnswer;
+use crate::wire::etcdserverpb::alarm_request::AlarmAction;
 use crate::wire::etcdserverpb::{
-    MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberRemoveRequest,
-    MoveLeaderRequest, StatusResponse,
+    AlarmRequest, AlarmResponse, AlarmType, MemberAddRequest, MemberListRequest, MemberListResponse,
+    MemberPromoteRequest, MemberRemoveRequest, MoveLeaderRequest, StatusResponse,
 };
 
 /// A learner has caught up when it holds so much of the log, in percent: etcd itself promotes none that holds less
@@ -60,6 +62,21 @@ impl Health {
     }
 }
 
+/// Status that a member reports of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Health of the member.
+    pub health: Health,
+    /// Backend of the member.
+    pub backend: Backend,
+    /// Version of etcd that it runs.
+    pub version: String,
+    /// Alarms that etcd has raised, as far as the member knows.
+    pub alarms: BTreeSet<EtcdAlarm>,
+    /// What else is wrong with it, in etcd's words.
+    pub errors: Vec<String>,
+}
+
 /// Change of the members, as etcd is asked for it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemberChange {
@@ -106,6 +123,73 @@ pub fn health(answer: &StatusResponse) -> Result<Health, BadAnswer> {
     let (log, applied) = (answer.raft_index, answer.raft_applied_index);
     let revision = u64::try_from(header.revision).map_err(|_negative| BadAnswer::Missing("revision"))?;
     Ok(Health { id: header.member_id, leader, log, applied, revision, votes: !answer.is_learner })
+}
+
+/// Reads the status that a member reports of itself.
+///
+/// # Errors
+/// [`BadAnswer`] as of its health, and with sizes below nothing.
+pub fn status(answer: &StatusResponse) -> Result<MemberStatus, BadAnswer> {
+    let bytes = |number: i64| u64::try_from(number).map_err(|_negative| BadAnswer::Size);
+    let (size, in_use, quota) = (bytes(answer.db_size)?, bytes(answer.db_size_in_use)?, bytes(answer.db_size_quota)?);
+    let alarms = |text: &String| text.split_whitespace().find_map(alarm);
+    Ok(MemberStatus {
+        health: health(answer)?,
+        backend: Backend { size, in_use, quota },
+        version: answer.version.clone(),
+        alarms: answer.errors.iter().filter_map(alarms).collect(),
+        errors: answer.errors.iter().filter(|text| alarms(text).is_none()).cloned().collect(),
+    })
+}
+
+/// Reads a word of an alarm as etcd writes it: `memberID:1 alarm:NOSPACE`.
+fn alarm(word: &str) -> Option<EtcdAlarm> {
+    match word {
+        "alarm:NOSPACE" => Some(EtcdAlarm::NoSpace),
+        "alarm:CORRUPT" => Some(EtcdAlarm::Corrupt),
+        _ => None, // its number, or another error's word
+    }
+}
+
+/// Asks which alarms are raised, and by whom.
+#[must_use]
+pub fn alarms() -> AlarmRequest {
+    AlarmRequest { action: AlarmAction::Get.into(), member_id: 0, alarm: AlarmType::None.into() }
+}
+
+/// Requests that disarm the alarm NOSPACE, one for each member that has raised it.
+#[must_use]
+pub fn disarming(raised: &AlarmResponse) -> Vec<AlarmRequest> {
+    let no_space = raised.alarms.iter().filter(|raised| raised.alarm() == AlarmType::Nospace);
+    let disarm = |member_id| AlarmRequest {
+        action: AlarmAction::Deactivate.into(),
+        member_id,
+        alarm: AlarmType::Nospace.into(),
+    };
+    no_space.map(|raised| disarm(raised.member_id)).collect()
+}
+
+/// Members with their backends, by what the asked one and the others said in time. Another member leads only where it says so itself. A
+/// member of no machine that is known is left out.
+#[must_use]
+pub fn backends(
+    listed: &[Member],
+    said: &BTreeMap<u64, &MemberStatus>,
+    machines: &BTreeMap<Ipv4Addr, (MachineId, NodeName)>,
+) -> Backends {
+    let member = |member: &Member| {
+        let (machine, name) = machines.get(&member.vpn_ip)?;
+        let status = said.get(&member.id).filter(|status| status.health.leader.is_some());
+        let part = match (member.votes, status) {
+            (false, _) => MemberPart::Learner,
+            (true, Some(status)) if status.health.leads() => MemberPart::Leader,
+            (true, _) => MemberPart::Voter,
+        };
+        let backend = status.map(|status| status.backend);
+        Some((*machine, MemberBackend { name: name.clone(), part, backend }))
+    };
+    let alarms = said.values().flat_map(|status| &status.alarms).copied().collect();
+    Backends { members: listed.iter().filter_map(member).collect(), alarms }
 }
 
 /// The members by machine, as decisions are made over them: `own` is what the asked one says of itself, `others` what the
@@ -269,5 +353,62 @@ mod tests {
             Ok(Health { id: 100, leader: Some(200), log: 0, applied: 6, revision: 5, votes: false })
         );
         assert_eq!(said.map(|health| health.look()), Ok(Look { revision: 5, applied: 0 }));
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn a_status_tells_backend_and_alarms_by_name() {
+        let header = Some(ResponseHeader { member_id: 100, revision: 5, ..ResponseHeader::default() });
+        let errors = ["etcdserver: no leader", "memberID:100  alarm:NOSPACE ", "memberID:7 alarm:CORRUPT"];
+        let answer = StatusResponse {
+            header,
+            version: "3.7.3".to_owned(),
+            db_size: 9,
+            db_size_in_use: 4,
+            db_size_quota: 20,
+            errors: errors.map(str::to_owned).to_vec(),
+            ..StatusResponse::default()
+        };
+        let said = status(&answer).expect("a status");
+        assert_eq!(said.backend, Backend { size: 9, in_use: 4, quota: 20 });
+        assert_eq!((said.alarms, &*said.version), ([EtcdAlarm::NoSpace, EtcdAlarm::Corrupt].into(), "3.7.3"));
+        assert_eq!(said.errors, ["etcdserver: no leader"]);
+        assert_eq!(status(&StatusResponse { db_size: -1, ..answer }), Err(BadAnswer::Size));
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn each_member_that_raised_nospace_is_asked_to_disarm_it() {
+        use crate::wire::etcdserverpb::AlarmMember;
+
+        assert_eq!((alarms().action, alarms().alarm), (0, 0));
+        let raised = [(100, AlarmType::Nospace), (200, AlarmType::Corrupt), (300, AlarmType::Nospace)];
+        let raised = raised.map(|(member_id, alarm)| AlarmMember { member_id, alarm: alarm.into() }).to_vec();
+        let asked = disarming(&AlarmResponse { header: None, alarms: raised });
+        assert_eq!(asked.iter().map(|asked| asked.member_id).collect::<Vec<_>>(), [100, 300]);
+        assert!(asked.iter().all(|asked| (asked.action, asked.alarm) == (2, 1)), "{asked:?}");
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn a_member_that_is_silent_or_leaderless_has_no_backend() {
+        let listed = [member(1, true), member(2, true), member(3, true), member(4, false), member(9, true)];
+        let status = |health: Health| MemberStatus {
+            health,
+            backend: Backend { size: health.id, ..Backend::default() },
+            version: String::new(),
+            alarms: BTreeSet::new(),
+            errors: Vec::new(),
+        };
+        let said =
+            [says(1, Some(100), 9), says(2, None, 9), Health { votes: false, ..says(4, Some(100), 9) }].map(status);
+        let said = said.iter().map(|status| (status.health.id, status)).collect();
+        let name = |n: u8| NodeName::stored(&format!("m{n}")).expect("a name");
+        let machines = (1..=4).map(|n| (ip(n), (MachineId([n; 16]), name(n)))).collect();
+        let found = backends(&listed, &said, &machines);
+        let rows = found.members.values().map(|it| (it.part, it.backend.map(|backend| backend.size)));
+        let (voter, learner) = (MemberPart::Voter, MemberPart::Learner);
+        let expected = [(MemberPart::Leader, Some(100)), (voter, None), (voter, None), (learner, Some(400))];
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
     }
 }
