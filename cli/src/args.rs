@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCandidates;
 use model::NodeName;
 
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, publish, recover,
+    cluster, completion, condition, enrol, etcd, image, kubeconfig, kubectl, machine, network, owner, publish, recover,
     registry, ticket, user, volume,
 };
 use crate::complete;
@@ -127,6 +127,9 @@ pub(crate) enum Command {
     /// Volumes that workers keep for claims: list, remove
     #[command(subcommand)]
     Volume(volume::Command),
+    /// etcd, which keeps the cluster's records: status, defragment
+    #[command(subcommand)]
+    Etcd(etcd::Command),
     /// Ports that machines open to the networks of their uplinks: add, list, remove
     #[command(subcommand)]
     Publish(publish::Command),

@@ -6,6 +6,7 @@ pub(crate) mod completion;
 pub(crate) mod condition;
 mod confirm;
 pub(crate) mod enrol;
+pub(crate) mod etcd;
 pub(crate) mod image;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;

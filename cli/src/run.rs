@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, publish, recover,
+    cluster, completion, condition, enrol, etcd, image, kubeconfig, kubectl, machine, network, owner, publish, recover,
     registry, ticket, user, volume,
 };
 use crate::failure::{Code, Failure, StartError};
@@ -29,6 +29,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Ticket(command) => wait(ticket::run(&command, &global.context()?, out)).map(done),
         Command::Owner(command) => wait(owner::run(&command, &global.context()?, out)).map(done),
         Command::Registry(command) => wait(registry::run(&command, &global.context()?, out)).map(done),
+        Command::Etcd(command) => wait(etcd::run(&command, &global.context()?, out)).map(done),
         Command::Volume(command) => wait(volume::run(&command, &global.context()?, out)).map(done),
         Command::User(command) => wait(user::run(&command, &global.context()?, out)).map(done),
         Command::Publish(command) => wait(publish::run(&command, &global.context()?, out)).map(done),

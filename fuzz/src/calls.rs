@@ -4,9 +4,9 @@
 
 use api::wire;
 use api::{
-    Claim, Condition, FieldError, HandedOver, KeyRequest, ListPage, ListedMachine, ListedOwner, ListedRegistry,
-    ListedTicket, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence, PublicState, Recovery,
-    ReleasedKey, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
+    Claim, Condition, DefragmentStep, FieldError, HandedOver, KeyRequest, ListPage, ListedEtcd, ListedMachine,
+    ListedOwner, ListedRegistry, ListedTicket, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence,
+    PublicState, Recovery, ReleasedKey, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
 };
 use cluster::Knowledge;
 use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UserRecord, UserTerms};
@@ -165,6 +165,16 @@ pub fn registry_list(bytes: &[u8]) -> ParseVerdict {
 /// Volumes of a worker, as an owner is told of them.
 pub fn volume_list(bytes: &[u8]) -> ParseVerdict {
     message::<wire::ListVolumesResponse, WorkerVolumes>(bytes)
+}
+
+/// Members of etcd, as an owner is told of them.
+pub fn etcd_listed(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::EtcdStatusResponse, Vec<ListedEtcd>>(bytes)
+}
+
+/// Step of a defragmentation, as an owner is told of it.
+pub fn etcd_defragmented(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::DefragmentEtcdResponse, DefragmentStep>(bytes)
 }
 
 /// The volume that an owner has deleted.

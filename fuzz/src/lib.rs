@@ -221,6 +221,12 @@ pub const TARGETS: &[FuzzTarget] = &[
         run: calls::volume_list,
         because: "a machine may run another version, or be hostile",
     },
+    FuzzTarget { name: "etcd_listed", run: calls::etcd_listed, because: "a machine may run another version" },
+    FuzzTarget {
+        name: "etcd_defragmented",
+        run: calls::etcd_defragmented,
+        because: "a machine may run another version, or be hostile",
+    },
     FuzzTarget {
         name: "volume_removed",
         run: calls::volume_removed,

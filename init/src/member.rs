@@ -274,6 +274,7 @@ fn perform(
         Effect::LookAtMembers => begin(Box::pin(it.look_at_members())),
         Effect::ChangeMember(step) => begin(Box::pin(it.change_member(step))),
         Effect::PassLead => begin(Box::pin(it.pass_lead())),
+        Effect::Defragment(machine) => begin(Box::pin(it.defragment(machine))),
         Effect::Revoke(machines) => begin(Box::pin(it.revoke(machines))),
         Effect::TrimAudit => begin(Box::pin(it.trim_audit())),
         Effect::Face(face) => begin(Box::pin(async move { it.face(face) })),

@@ -10,6 +10,7 @@
 
 mod admit;
 mod certify;
+mod defragment;
 mod directory;
 mod electorate;
 mod first;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::UnixMillis;
+use cluster::backends::DefragmentTurn;
 use cluster::decision::Next;
 use cluster::key::Key;
 use cluster::record::UnixSeconds;
@@ -55,13 +57,14 @@ use crate::network::mesh::peers::Told;
 use crate::runtime::{clock, tls};
 
 pub(crate) use certify::CertifyError;
+pub(crate) use defragment::DefragmentEnd;
 use directory::Signed;
 pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
 pub(crate) use keep::Lost;
 use link::{Link, NoAnswer};
-pub(crate) use members::MembersError;
 use members::MembersLook;
+pub(crate) use members::{BackendsLook, MembersError};
 pub(crate) use news::{NewsFor, NoNews};
 pub(crate) use orders::Orders;
 pub(crate) use own::VoteError;
@@ -107,6 +110,7 @@ pub(crate) struct Records {
     /// Held by one request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<Turn>>,
     look: Arc<Mutex<MembersLook>>,
+    defragments: Arc<std::sync::Mutex<DefragmentTurn>>,
     first: Arc<First>,
     /// Authorities that sign certificates, directories and etcd's revocation list.
     authorities: Arc<Authorities>,
@@ -286,6 +290,7 @@ impl Records {
             policies: Policies::default(),
             turn: Arc::default(),
             look: Arc::default(),
+            defragments: Arc::default(),
             first: Arc::new(first),
             authorities: authorities.clone(),
             directories,

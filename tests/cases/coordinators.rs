@@ -37,6 +37,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a promotion that is cut three times ends as it would", &["K4", "S5"], promotion_cut),
     case("a demotion that is cut three times ends as it would", &["K4", "S5"], demotion_cut),
     case("the first coordinator becomes a node, and keeps its address", &["N6", "S5"], becomes_node),
+    case("etcd's members are seen and defragmented, the leader last", &["Q4"], defragmented),
     case("a coordinator that left is no peer, and may have kept keys", &["M4", "S5"], leaves),
 ];
 
@@ -236,6 +237,21 @@ fn opens_nothing(t: &Context, fleet: &Fleet) -> anyhow::Result<()> {
     let alone = fleet.ask(&["machine", "status"])?;
     ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
     Ok(())
+}
+
+fn defragmented(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, THREE)?;
+    let listed = fleet.ask(&["etcd", "status"])?;
+    let members = listed["members"].as_array().context("a list of members")?;
+    ensure!(members.len() == 3 && members.iter().all(|member| member["answers"] == true), "{listed:#}");
+    let mut leaders = members.iter().filter(|member| member["role"] == "leader");
+    let leader = leaders.next().context("one leads")?;
+    ensure!(leaders.next().is_none(), "{listed:#}");
+    let done = fleet.ask(&["etcd", "defragment"])?;
+    let names: Vec<_> = done["defragmented"].as_array().into_iter().flatten().map(|member| &member["name"]).collect();
+    let once: BTreeSet<_> = names.iter().filter_map(|name| name.as_str()).collect();
+    ensure!(names.len() == 3 && once.len() == 3 && names.last() == Some(&&leader["name"]), "{done:#}");
+    fleet.is_whole(t.within(30))
 }
 
 fn not_recovered(t: &Context) -> anyhow::Result<()> {

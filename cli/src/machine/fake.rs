@@ -225,6 +225,7 @@ impl public_server::Public for Api {
     type ImportImageStream = Answers<ImportImageResponse>;
     type ListImagesStream = Answers<ListImagesResponse>;
     type ListVolumesStream = Answers<ListVolumesResponse>;
+    type DefragmentEtcdStream = Answers<DefragmentEtcdResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
     type ListMachinesStream = Answers<ListMachinesResponse>;
     type ListTicketsStream = Answers<ListTicketsResponse>;
@@ -484,6 +485,22 @@ impl public_server::Public for Api {
         let worker = workers.iter_mut().find(|worker| worker.machine == machine);
         worker.and_then(|it| it.held.as_mut()).unwrap().retain(|(listed, _)| listed.volume != volume);
         Ok(Response::new(RemoveVolumeResponse {}))
+    }
+
+    async fn etcd_status(&self, _: Request<EtcdStatusRequest>) -> Result<Response<EtcdStatusResponse>, Status> {
+        self.owners_call("EtcdStatus")?;
+        Ok(Response::new(self.etcd.lock().unwrap().clone().into()))
+    }
+
+    async fn defragment_etcd(
+        &self,
+        request: Request<DefragmentEtcdRequest>,
+    ) -> Result<Response<Self::DefragmentEtcdStream>, Status> {
+        self.owners_call("DefragmentEtcd")?;
+        let steps = self.defragment(&request.into_inner().machines()?).into_iter().map(|step| Ok(step.into()));
+        let stops = Err(Status::failed_precondition("the etcd of m2 does not answer, or follows no leader"));
+        let stops = self.refuses.lock().unwrap().then_some(stops);
+        Ok(Response::new(Box::pin(tokio_stream::iter(steps.chain(stops).collect::<Vec<_>>()))))
     }
 
     async fn conditions(&self, _: Request<ConditionsRequest>) -> Result<Response<ConditionsResponse>, Status> {

@@ -1,24 +1,27 @@
 //! The owner's calls to a machine that is pinned. The server proves to be exactly that machine before anything is sent;
 //! we prove to be the owner by the key in the config.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    AddOwnerRequest, AddUserRequest, ChangeMachineRequest, CheckRemovalRequest, ConditionsRequest, DirectoryRequest,
-    DrainMachineRequest, DrainMachineResponse, EraseRoleRequest, GetStateRequest, GiveClusterKeyRequest,
-    GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest,
-    ListOwnersRequest, ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest,
-    ListVolumesRequest, PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
-    RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest,
-    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest,
-    UnpublishRequest, WaitConditionRequest,
+    AddOwnerRequest, AddUserRequest, ChangeMachineRequest, CheckRemovalRequest, ConditionsRequest,
+    DefragmentEtcdRequest, DefragmentEtcdResponse, DirectoryRequest, DrainMachineRequest, DrainMachineResponse,
+    EraseRoleRequest, EtcdStatusRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
+    IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
+    ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest,
+    PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest,
+    RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest,
+    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, UnpublishRequest,
+    WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, DrainRequest, ImageToImport, ListPage, ListedImage, ListedMachine, ListedOwner,
-    ListedRegistry, ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf,
-    PublicState, Recovery, RecoveryPlan, Service, Target, VolumeRemoval, WorkerVolumes, limits,
+    ClientCertificate, Condition, DefragmentStep, DrainRequest, ImageToImport, ListPage, ListedEtcd, ListedImage,
+    ListedMachine, ListedOwner, ListedRegistry, ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus,
+    Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service, Target, VolumeRemoval,
+    WorkerVolumes, limits,
 };
 use cluster::record;
 use cluster::request::Offer;
@@ -376,6 +379,18 @@ impl Session {
         soon("RemoveVolume", self.client.remove_volume(RemoveVolumeRequest::from(removal))).await.map(drop)
     }
 
+    /// Members of etcd, each by its own word.
+    pub(crate) async fn etcd_status(&mut self) -> Result<Vec<ListedEtcd>, CallError> {
+        let answer = soon("EtcdStatus", self.client.etcd_status(EtcdStatusRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("EtcdStatus"))
+    }
+
+    /// Has these members of etcd defragmented, or all that vote; each step is told as it goes on.
+    pub(crate) async fn defragment_etcd(&mut self, asked: &BTreeSet<MachineId>) -> Result<Defragmentation, CallError> {
+        let request = DefragmentEtcdRequest::of(asked);
+        soon(DEFRAGMENT, self.client.defragment_etcd(request)).await.map(Defragmentation)
+    }
+
     /// Has a person own the cluster no more.
     pub(crate) async fn remove_owner(&mut self, key: OwnerPubKey) -> Result<(), CallError> {
         let request: RemoveOwnerRequest = key.into();
@@ -455,6 +470,23 @@ impl Looks {
         let look = timeout(LOOK, self.0.message()).await.map_err(|_| CallError::Late { method: DRAIN })?;
         let left = look.map_err(CallError::of(DRAIN))?.map(|look| look.left);
         Ok(left.map(|left| left.into_iter().map(|pod| (pod.pod, pod.why)).collect()))
+    }
+}
+
+const DEFRAGMENT: &str = "DefragmentEtcd";
+/// A machine waits five minutes for a member, and looks at all members behind it.
+const STEP: Duration = Duration::from_secs(360);
+
+/// Steps of a defragmentation that goes on.
+#[derive(Debug)]
+pub(crate) struct Defragmentation(tonic::Streaming<DefragmentEtcdResponse>);
+
+impl Defragmentation {
+    /// The next step; none once all is done.
+    pub(crate) async fn next(&mut self) -> Result<Option<DefragmentStep>, CallError> {
+        let step = timeout(STEP, self.0.message()).await.map_err(|_| CallError::Late { method: DEFRAGMENT })?;
+        let step = step.map_err(CallError::of(DEFRAGMENT))?;
+        step.map(DefragmentStep::try_from).transpose().map_err(CallError::answer(DEFRAGMENT))
     }
 }
 

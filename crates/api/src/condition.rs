@@ -12,6 +12,8 @@ pub enum ConditionName {
     Running,
     /// etcd answers.
     EtcdReady,
+    /// etcd takes writes: no member's backend has reached its quota.
+    EtcdHasRoom,
     /// containerd's socket answers.
     ContainerdReady,
     /// The Kubernetes API answers `/readyz`.
@@ -26,10 +28,11 @@ pub enum ConditionName {
 
 impl ConditionName {
     /// All of them, in the order they usually become true.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Running,
         Self::CertificatesFresh,
         Self::EtcdReady,
+        Self::EtcdHasRoom,
         Self::ContainerdReady,
         Self::KubernetesApiReady,
         Self::PoliciesHold,
@@ -42,6 +45,7 @@ impl ConditionName {
         match self {
             Self::Running => "Running",
             Self::EtcdReady => "EtcdReady",
+            Self::EtcdHasRoom => "EtcdHasRoom",
             Self::ContainerdReady => "ContainerdReady",
             Self::KubernetesApiReady => "KubernetesApiReady",
             Self::CertificatesFresh => "CertificatesFresh",

@@ -81,7 +81,7 @@ pub struct Backends {
 /// Reason for which no member is to be defragmented now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefragmentRefusal {
-    /// Nobody leads.
+    /// No leader.
     #[error("etcd has no leader, since most of its voters do not answer")]
     NoLeader,
     /// The members' data differs.

@@ -73,7 +73,7 @@ pub struct MemberStatus {
     pub version: String,
     /// Alarms that etcd has raised, as far as the member knows.
     pub alarms: BTreeSet<EtcdAlarm>,
-    /// What else is wrong with it, in etcd's words.
+    /// Other things that are wrong with it, in etcd's words.
     pub errors: Vec<String>,
 }
 

@@ -5,6 +5,7 @@
 //!   no records yet, and this machine created the cluster ─► Create, before all else
 //!   own record · machines that are heard elsewhere ─► Decide      revoked machines are others ─► Revoke
 //!   look ─ this etcd leads, and a step is due ─► ChangeMember ─► look      each 600 s ─► TrimAudit
+//!        └ no step is, and half of a member's backend is free ─► Defragment ─► look
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use keys::endpoint::Endpoint;
 use model::MachineId;
 
 use crate::announcement::is_news;
+use crate::defragment::DefragmentDuty;
 use crate::effect::{Effect, EffectKind, EffectOutcome, OwnRequest};
 use crate::role::AGAIN;
 
@@ -25,6 +27,8 @@ use crate::role::AGAIN;
 const UNSETTLED: Duration = Duration::from_millis(500);
 /// Time between two looks otherwise: etcd's own health interval.
 const SETTLED: Duration = Duration::from_secs(5);
+/// Time between two looks where one machine coordinates: by themselves only the size of its backend and its alarms change.
+const ALONE: Duration = Duration::from_secs(60);
 /// etcd changes its members while it has been in touch with each voter for five seconds. It may lose sight of one that answers, until
 /// their connection breaks (etcd issue 14523): another leader may see them all.
 const REFUSES: Duration = Duration::from_secs(30);
@@ -55,12 +59,13 @@ pub(crate) struct Duties {
     said: Option<Vec<Endpoint>>,
     /// Machines that are heard where their records do not name them.
     heard: BTreeMap<MachineId, Endpoint>,
-    /// When etcd's members are looked at next; none where only a change of the records is worth a look.
-    look: Option<Instant>,
+    /// When etcd's members are looked at next.
+    look: Instant,
     /// Revision of the records at the last look.
     looked: Option<u64>,
     /// Whether this machine's etcd leads, by a look that has just ended.
     leads: Option<bool>,
+    defragment: DefragmentDuty,
     /// Step that this machine's etcd refuses, and since when.
     refused: Option<(MemberStep, Instant)>,
     /// Machines whose certificates etcd refuses.
@@ -73,14 +78,15 @@ pub(crate) struct Duties {
 
 impl Duties {
     /// Duties of a coordinator whose records are kept up from now on.
-    pub(crate) const fn begin(now: Instant) -> Self {
+    pub(crate) fn begin(now: Instant) -> Self {
         Self {
             created: false,
             said: None,
             heard: BTreeMap::new(),
-            look: Some(now),
+            look: now,
             looked: None,
             leads: None,
+            defragment: DefragmentDuty::default(),
             refused: None,
             revoked: None,
             trim: now,
@@ -120,6 +126,11 @@ impl Duties {
             out.push(Effect::TrimAudit);
         }
         out.extend(self.members(ground, now));
+        // Not while its members change, or are to.
+        let is_settled = step(state).is_none() && !ground.underway.contains_key(&EffectKind::ChangeMember);
+        if is_settled && self.may(EffectKind::Defragment, ground) {
+            out.extend(self.defragment.next(now).map(Effect::Defragment));
+        }
         self.due = self.deadline(ground, out);
         None
     }
@@ -145,11 +156,12 @@ impl Duties {
         if let Some(leads) = self.leads.take() {
             let step = step(state);
             self.looked = revision;
-            self.look = match step {
-                Some(_) => Some(now + UNSETTLED),
-                None if is_alone(state) => None,
-                None => Some(now + SETTLED),
-            };
+            self.look = now
+                + match step {
+                    Some(_) => UNSETTLED,
+                    None if is_alone(state) => ALONE,
+                    None => SETTLED,
+                };
             if leads && let Some(step) = step {
                 let members = state.members();
                 let all_answer = members.live() == members.voters.len(); // otherwise etcd has its reason
@@ -158,7 +170,7 @@ impl Duties {
                 return Some(if passes { Effect::PassLead } else { Effect::ChangeMember(step) });
             }
         }
-        let is_due = self.looked != revision || self.look.is_some_and(|look| now >= look);
+        let is_due = self.looked != revision || now >= self.look;
         let is_changing = ground.underway.contains_key(&EffectKind::ChangeMember);
         (is_due && !is_changing && self.may(EffectKind::LookAtMembers, ground)).then_some(Effect::LookAtMembers)
     }
@@ -168,11 +180,11 @@ impl Duties {
         let rests =
             |kind| !ground.underway.contains_key(&kind) && !asked.iter().any(|effect| effect.kind() == Some(kind));
         let looks = rests(EffectKind::LookAtMembers) && rests(EffectKind::ChangeMember);
-        let look = self.look.filter(|_| looks && !self.again.contains_key(&EffectKind::LookAtMembers));
+        let looks = looks && !self.again.contains_key(&EffectKind::LookAtMembers);
         let trims = rests(EffectKind::TrimAudit) && !self.again.contains_key(&EffectKind::TrimAudit);
         let trim = trims.then_some((self.trim, "the audit is looked at"));
         let again = self.again.values().min().map(|again| (*again, "a duty is tried again"));
-        [look.map(|look| (look, "etcd's members are looked at")), trim, again].into_iter().flatten().min()
+        [looks.then_some((self.look, "etcd's members are looked at")), trim, again].into_iter().flatten().min()
     }
 
     /// Takes the end of an effect; the text to report of its kind, if that may have changed.
@@ -190,19 +202,33 @@ impl Duties {
             Ok(outcome) => outcome,
             Err(why) => {
                 self.again.extend(effect.kind().map(|kind| (kind, now + AGAIN)));
+                if *effect == Effect::LookAtMembers {
+                    self.defragment.look(None, now);
+                } else if matches!(effect, Effect::Defragment(_)) {
+                    self.defragment.fail(now);
+                }
                 return Some(Some(why));
             }
         };
         match (effect, outcome) {
             (Effect::Decide(OwnRequest::Create), _) => self.created = true,
             (Effect::Decide(OwnRequest::Announce(said)), _) => self.said = Some(said.clone()),
-            (Effect::LookAtMembers, EffectOutcome::Leads(leads)) => self.leads = Some(leads),
+            (Effect::LookAtMembers, EffectOutcome::Leads(leads)) => {
+                self.leads = Some(leads.is_some());
+                self.defragment.look(leads, now);
+            }
             (Effect::ChangeMember(step), outcome) => {
                 let before = self.refused.take();
                 self.refused = matches!(outcome, EffectOutcome::Refused).then(|| before.unwrap_or((*step, now)));
-                self.look = Some(now + UNSETTLED);
+                self.look = now + UNSETTLED;
             }
-            (Effect::PassLead, _) => self.look = Some(now + UNSETTLED),
+            (Effect::Defragment(machine), outcome) => {
+                self.look = now + UNSETTLED;
+                if outcome == EffectOutcome::Refused {
+                    self.defragment.refuse(machine, now);
+                }
+            }
+            (Effect::PassLead, _) => self.look = now + UNSETTLED,
             (Effect::Revoke(machines), _) => self.revoked = Some(machines.clone()),
             (Effect::TrimAudit, _) => self.trim = now + TRIM,
             _ => return None, // no duty
@@ -352,8 +378,8 @@ mod tests {
         assert_eq!(kinds, [EffectKind::LookAtMembers; 10], "a step is due, and this etcd does not lead");
         world.sees(records(7, &[1])).settle();
         done(&mut world);
-        world.pass(60);
-        assert_eq!(count(&mut world, EffectKind::LookAtMembers), 0, "alone, nothing changes by itself");
+        world.pass(59);
+        assert_eq!(count(&mut world, EffectKind::LookAtMembers), 0, "alone, only its backend changes by itself");
         world.sees(records(8, &[1])).settle();
         assert_eq!(count(&mut world, EffectKind::LookAtMembers), 1);
     }
@@ -384,7 +410,7 @@ mod tests {
 
     /// Where one coordinates alone, etcd's members change by its own records only. Proves: K4
     #[test]
-    fn who_coordinates_alone_looks_at_etcds_members_no_more() {
+    fn who_coordinates_alone_looks_at_etcds_members_each_minute() {
         for (coordinators, voters, learners, looks) in [
             (&[1][..], &[1][..], &[][..], false),
             (&[1, 2], &[1], &[], true),
@@ -393,8 +419,10 @@ mod tests {
         ] {
             let mut world = coordinator();
             world.sees(with_members(6, coordinators, voters, learners)).settle().past();
-            world.pass(60);
+            world.pass(59);
             let looked = count(&mut world, EffectKind::LookAtMembers) > 0;
+            world.pass(1);
+            assert!(count(&mut world, EffectKind::LookAtMembers) > 0);
             assert_eq!(looked, looks, "{coordinators:?} coordinate, {voters:?} vote, {learners:?} learn");
         }
     }
@@ -434,6 +462,34 @@ mod tests {
         world.leads = false;
         world.sees(with_members(8, &[1, 2, 3, 4], &[1, 2, 3], &[])).pass(60);
         assert_eq!(passes(&mut world), 0, "another one leads");
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn one_is_defragmented_at_a_time_none_while_a_step_is_due() {
+        use cluster::backends::{Backend, Backends, MemberBackend, MemberPart};
+
+        let mut world = coordinator();
+        let member = |n: u8| {
+            let part = if n == 1 { MemberPart::Leader } else { MemberPart::Voter };
+            let backend = Some(Backend { size: 100 << 20, in_use: 1 << 20, quota: 2 << 30 });
+            (id(n), MemberBackend { name: model::NodeName::derived(id(n)), part, backend })
+        };
+        (world.leads, world.backends) = (true, Backends { members: [1, 2].map(member).into(), ..Backends::default() });
+        world.sees(with_members(6, &[1, 2, 3, 4], &[1, 2, 3], &[])).settle();
+        world.pass(900);
+        assert_eq!(count(&mut world, EffectKind::Defragment), 0, "another coordinator is to vote");
+        world.sees(records(7, &[1, 2])).settle();
+        world.handle(Event::Tick);
+        let asked = |world: &mut World| {
+            let past = world.past().into_iter();
+            past.filter_map(|effect| if let Effect::Defragment(of) = effect { Some(of) } else { None })
+                .collect::<Vec<_>>()
+        };
+        world.pass(10);
+        assert_eq!(asked(&mut world), [id(2), id(1)], "each once, the leader last");
+        world.pass(3580);
+        assert_eq!(asked(&mut world), [], "not again within an hour");
     }
 
     /// A look that fails is no reason to change anybody. Proves: K4

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
+use cluster::backends::Backends;
 use cluster::desired::Desired;
 use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
@@ -154,6 +155,8 @@ pub enum Effect {
     ChangeMember(MemberStep),
     /// Have another voter's etcd lead, as they were at the last look: this machine's refuses a step that is due.
     PassLead,
+    /// Have the etcd of this member defragment its backend, and nothing else meanwhile.
+    Defragment(MachineId),
     /// Have etcd refuse the certificates of these machines, now and after the next start.
     Revoke(BTreeSet<MachineId>),
     /// Delete the oldest lines of the audit, if there are too many.
@@ -244,6 +247,8 @@ pub enum EffectKind {
     LookAtMembers,
     /// [`Effect::ChangeMember`], [`Effect::PassLead`].
     ChangeMember,
+    /// [`Effect::Defragment`].
+    Defragment,
     /// [`Effect::Revoke`].
     Revoke,
     /// [`Effect::TrimAudit`].
@@ -284,6 +289,7 @@ impl EffectKind {
                 | Self::Decide
                 | Self::LookAtMembers
                 | Self::ChangeMember
+                | Self::Defragment
                 | Self::Revoke
                 | Self::TrimAudit
         )
@@ -312,6 +318,7 @@ impl Effect {
             Self::KeepRecords => EffectKind::KeepRecords,
             Self::LookAtMembers => EffectKind::LookAtMembers,
             Self::ChangeMember(_) | Self::PassLead => EffectKind::ChangeMember,
+            Self::Defragment(_) => EffectKind::Defragment,
             Self::Revoke(_) => EffectKind::Revoke,
             Self::TrimAudit => EffectKind::TrimAudit,
             Self::EraseShares => EffectKind::EraseShares,
@@ -405,8 +412,8 @@ pub enum EffectOutcome {
     OwnCopy(Box<View>),
     /// Whether the machine's own etcd votes.
     Votes(bool),
-    /// Whether the machine's own etcd leads the members that were looked at.
-    Leads(bool),
-    /// etcd did not take the change of its members.
+    /// Backends of the members that were looked at, where the machine's own etcd leads them.
+    Leads(Option<Backends>),
+    /// etcd did not take the change of its members, or others have it defragment one.
     Refused,
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use cluster::backends::Backends;
 use cluster::desired::{Desired, DesiredShares, EtcdPart, KnownCoordinator};
 use cluster::epochs::ShareOrder;
 use cluster::key::Key;
@@ -136,6 +137,8 @@ pub(crate) struct World {
     pub(crate) votes: bool,
     /// Whether the machine's etcd leads.
     pub(crate) leads: bool,
+    /// Backends of etcd's members, where it does.
+    pub(crate) backends: Backends,
     /// Whether the machine's etcd refuses to change its members.
     pub(crate) refuses: bool,
     /// Shares on the ESP that were written in these tests.
@@ -167,6 +170,7 @@ impl World {
             own_copy: None,
             votes: true,
             leads: false,
+            backends: Backends::default(),
             refuses: false,
             esp: Vec::new(),
             queue: Vec::new(),
@@ -283,7 +287,7 @@ impl World {
                 assert!(self.esp.iter().any(|share| share.epoch.number() == *number), "it is not on the ESP");
             }
             Effect::AskVote => outcome = EffectOutcome::Votes(self.votes),
-            Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads),
+            Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads.then(|| self.backends.clone())),
             Effect::ChangeMember(_) if self.refuses => outcome = EffectOutcome::Refused,
             Effect::ChangeMember(_) => {}
             Effect::ReadOwnCopy { since } => {
@@ -295,6 +299,7 @@ impl World {
             | Effect::Decide(_)
             | Effect::KeepRecords
             | Effect::PassLead
+            | Effect::Defragment(_)
             | Effect::Revoke(_)
             | Effect::TrimAudit
             | Effect::TakesKey(_)

@@ -6,7 +6,7 @@
 //!                      └─ Effect ─────► connections, files, units, what the APIs show
 //!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
 //!   copy: whether its records are kept up  ·  shares: what of the cold-start key lies on the ESP  ·  duties: what a coordinator does for the others
-//!   kubernetes: what of Kubernetes runs
+//!   defragment: which member of etcd has its turn  ·  kubernetes: what of Kubernetes runs
 //! ```
 //!
 //! # Invariants
@@ -22,6 +22,7 @@
 mod announcement;
 mod belief;
 mod copy;
+mod defragment;
 mod duties;
 mod effect;
 mod keep;

@@ -407,6 +407,7 @@ impl Life {
                 | Effect::LookAtMembers
                 | Effect::ChangeMember(_)
                 | Effect::PassLead
+                | Effect::Defragment(_)
                 | Effect::Revoke(_)
                 | Effect::TrimAudit,
                 _,

@@ -297,6 +297,7 @@ impl Role {
             | Effect::LookAtMembers
             | Effect::ChangeMember(_)
             | Effect::PassLead
+            | Effect::Defragment(_)
             | Effect::Revoke(_)
             | Effect::TrimAudit
             | Effect::NeedOwner(_)

@@ -16,7 +16,8 @@ pub(crate) async fn report(board: Board, services: Services) {
     loop {
         let snapshots = changes.borrow_and_update().clone();
         let mut waits = Vec::new();
-        let told: Vec<ConditionName> = snapshots.iter().filter_map(|snapshot| stands_for(&snapshot.status)).collect();
+        let told: Vec<ConditionName> =
+            snapshots.iter().flat_map(|snapshot| stands_for(&snapshot.status)).copied().collect();
         for left in standing.extract_if(.., |condition| !told.contains(condition)) {
             board.condition(left, Truth::False, "this machine no longer runs the service");
         }
@@ -26,9 +27,9 @@ pub(crate) async fn report(board: Board, services: Services) {
             if ready {
                 board.reached(status.name.as_str(), MilestoneKind::Service);
             }
-            if let Some(condition) = stands_for(&status).filter(|_| !says_so_itself(&status)) {
+            for condition in stands_for(&status).iter().filter(|condition| !is_told_elsewhere(**condition)) {
                 let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
-                board.condition(condition, truth, reason);
+                board.condition(*condition, truth, reason);
             }
             if !ready && status.is_crash_looping() {
                 waits.push(format!("{} (failed {} times)", status.name, status.failures));
@@ -41,22 +42,31 @@ pub(crate) async fn report(board: Board, services: Services) {
     }
 }
 
-/// Condition that holds at most as long as a service runs.
-fn stands_for(service: &UnitStatus) -> Option<ConditionName> {
+/// Conditions that hold at most as long as a service runs.
+fn stands_for(service: &UnitStatus) -> &'static [ConditionName] {
     match service.name.as_str() {
-        names::ETCD => Some(ConditionName::EtcdReady),
-        names::CONTAINERD => Some(ConditionName::ContainerdReady),
-        names::APISERVER => Some(ConditionName::KubernetesApiReady),
-        names::OBSERVER => Some(ConditionName::NodeReady),
-        names::POLICIES => Some(ConditionName::PoliciesHold),
-        CERTIFICATES => Some(ConditionName::CertificatesFresh),
-        _ => None, // no condition is about the others
+        names::ETCD => &[ConditionName::EtcdReady, ConditionName::EtcdHasRoom],
+        names::CONTAINERD => &[ConditionName::ContainerdReady],
+        names::APISERVER => &[ConditionName::KubernetesApiReady],
+        names::OBSERVER => &[ConditionName::NodeReady],
+        names::POLICIES => &[ConditionName::PoliciesHold],
+        CERTIFICATES => &[ConditionName::CertificatesFresh],
+        _ => &[], // no condition is about the others
     }
 }
 
-/// Whether a task sets its condition itself: it holds at most as long as that runs.
-fn says_so_itself(service: &UnitStatus) -> bool {
-    [names::OBSERVER, names::POLICIES, CERTIFICATES].contains(&service.name.as_str())
+/// Whether it takes more than a service that is ready: a task says so itself, or the member's life, which looks at etcd.
+const fn is_told_elsewhere(condition: ConditionName) -> bool {
+    match condition {
+        ConditionName::NodeReady
+        | ConditionName::PoliciesHold
+        | ConditionName::CertificatesFresh
+        | ConditionName::EtcdHasRoom => true,
+        ConditionName::Running
+        | ConditionName::EtcdReady
+        | ConditionName::ContainerdReady
+        | ConditionName::KubernetesApiReady => false,
+    }
 }
 
 const fn word(state: &UnitState) -> &'static str {

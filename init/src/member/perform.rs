@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ::member::{EffectOutcome, EtcdStart, Face, KeptFile, OwnRequest, ShareReason, VpnPlace};
-use api::HandedOver;
+use api::{ConditionName, HandedOver, Truth};
 use cluster::View;
+use cluster::backends::EtcdAlarm;
 use cluster::desired::Desired;
 use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
@@ -28,8 +29,8 @@ use crate::network::mesh::peers::Told;
 use crate::network::uplink::{self, Uplink};
 use crate::records::link::NoAnswer;
 use crate::records::{
-    self, First, GrantError, Lost, MembersError, Orders, Records, RecoveryError, RevocationError, Unreadable,
-    UsersError, VoteError,
+    self, BackendsLook, DefragmentEnd, First, GrantError, Lost, MembersError, Orders, Records, RecoveryError,
+    RevocationError, Unreadable, UsersError, VoteError,
 };
 use crate::rpc::public::{Context, KubernetesAccess};
 use crate::rpc::vpn;
@@ -37,6 +38,10 @@ use crate::runtime::child::PROGRAMS;
 use crate::runtime::services::Services;
 use crate::runtime::{lock, tasks};
 use crate::shown::board::Board;
+
+/// Why etcd takes no writes, and what helps. It forgets what was deleted within five minutes, looked at each five.
+const FULL: &str = "etcd has raised the alarm NOSPACE, since a backend has reached its quota, and takes no writes; delete what is not \
+     needed (cairnctl kubectl delete events -A --all), wait ten minutes, then: cairnctl etcd defragment, which disarms the alarm";
 
 /// Why an effect is not performed.
 #[derive(Debug, thiserror::Error)]
@@ -478,7 +483,19 @@ impl Performer {
     }
 
     pub(super) async fn look_at_members(self) -> Result<EffectOutcome, Error> {
-        Ok(EffectOutcome::Leads(self.running()?.look_at_members().await?))
+        let BackendsLook { backends, leads } = self.running()?.look_at_members().await?;
+        let is_full = backends.alarms.contains(&EtcdAlarm::NoSpace);
+        let (truth, reason) = if is_full { (Truth::False, FULL) } else { (Truth::True, "") };
+        self.0.board.condition(ConditionName::EtcdHasRoom, truth, reason);
+        Ok(EffectOutcome::Leads(leads.then_some(backends)))
+    }
+
+    pub(super) async fn defragment(self, machine: MachineId) -> Result<EffectOutcome, Error> {
+        Ok(match self.running()?.defragment(machine).await? {
+            DefragmentEnd::Done => EffectOutcome::Whole,
+            DefragmentEnd::Busy => EffectOutcome::Refused,
+            DefragmentEnd::Unknown(error) => return Err(MembersError::from(error).into()),
+        })
     }
 
     pub(super) async fn change_member(self, step: MemberStep) -> Result<EffectOutcome, Error> {

@@ -4,8 +4,10 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
 use cluster::txn::{Outcome, Txn};
-use etcd::members::{Health, Member, MemberChange};
-use etcd::wire::etcdserverpb::{RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse, WatchResponse};
+use etcd::members::{Health, Member, MemberChange, MemberStatus};
+use etcd::wire::etcdserverpb::{
+    DefragmentRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse, WatchResponse,
+};
 use etcd::{AuthClient, BadAnswer, ClusterClient, KvClient, MaintenanceClient, RecordsReader, WatchClient, members};
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
@@ -17,6 +19,8 @@ use crate::runtime::tls;
 
 /// Longer than etcd itself tries (5 s, and two elections): what it says is better than our guess.
 const ANSWERS: Duration = Duration::from_secs(10);
+/// A backend at its quota of 2 GiB is written anew at 7 MiB/s within it; `LONGEST` of `cluster::backends` is longer.
+const DEFRAGMENTS: Duration = Duration::from_secs(300);
 /// Under emulation on a busy host a handshake takes a second.
 const CONNECTS: Duration = Duration::from_secs(5);
 /// etcd takes one ping in 5 s (`--grpc-keepalive-min-time`).
@@ -28,9 +32,9 @@ pub(crate) enum NoAnswer {
     /// etcd denied the request, or could not be reached.
     #[error("{0}")]
     Refused(#[source] Box<Status>),
-    /// No answer came within `ANSWERS`.
-    #[error("nothing within {} s", ANSWERS.as_secs())]
-    Silent,
+    /// No answer came within this time.
+    #[error("nothing within {} s", .0.as_secs())]
+    Silent(Duration),
     /// The answer breaks etcd's protocol.
     #[error(transparent)]
     Answer(#[from] BadAnswer),
@@ -86,9 +90,31 @@ impl Link {
     }
 
     /// How this etcd is; also a learner, and one without a leader, says so.
-    pub(super) async fn health(&self) -> Result<Health, NoAnswer> {
+    pub(super) async fn status(&self) -> Result<MemberStatus, NoAnswer> {
         let mut client = MaintenanceClient::new(self.0.clone());
-        Ok(members::health(&in_time(client.status(StatusRequest {})).await?)?)
+        Ok(members::status(&in_time(client.status(StatusRequest {})).await?)?)
+    }
+
+    /// Health alone of the same.
+    pub(super) async fn health(&self) -> Result<Health, NoAnswer> {
+        Ok(self.status().await?.health)
+    }
+
+    /// Has this etcd write its backend anew, without what is free in it. It answers nothing else meanwhile, and goes on if nobody waits.
+    pub(super) async fn defragment(&self) -> Result<(), NoAnswer> {
+        let mut client = MaintenanceClient::new(self.0.clone());
+        within(DEFRAGMENTS, client.defragment(DefragmentRequest {})).await.map(drop)
+    }
+
+    /// Disarms the alarm NOSPACE of all members; whether it was raised.
+    pub(super) async fn disarm_no_space(&self) -> Result<bool, NoAnswer> {
+        let mut client = MaintenanceClient::new(self.0.clone());
+        let asked = members::disarming(&in_time(client.alarm(members::alarms())).await?);
+        let was_raised = !asked.is_empty();
+        for disarm in asked {
+            in_time(client.alarm(disarm)).await?;
+        }
+        Ok(was_raised)
     }
 
     /// The members of etcd.
@@ -122,8 +148,15 @@ impl Link {
 
 /// Answer of etcd, if it comes within `ANSWERS`.
 pub(super) async fn in_time<T>(asked: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, NoAnswer> {
-    match timeout(ANSWERS, asked).await {
+    within(ANSWERS, asked).await
+}
+
+async fn within<T>(
+    time: Duration,
+    asked: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, NoAnswer> {
+    match timeout(time, asked).await {
         Ok(answered) => Ok(answered?.into_inner()),
-        Err(_elapsed) => Err(NoAnswer::Silent),
+        Err(_elapsed) => Err(NoAnswer::Silent(time)),
     }
 }

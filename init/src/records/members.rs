@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
+use cluster::backends::{Backends, MemberPart};
 use cluster::members::MemberStep;
-use etcd::members::{Health, Member, MemberChange, change, seen, successor};
-use model::ETCD_CLIENT_PORT;
+use etcd::members::{Health, Member, MemberChange, MemberStatus, backends, change, seen, successor};
+use model::{ETCD_CLIENT_PORT, NodeName};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -28,6 +29,22 @@ pub(crate) enum MembersError {
     Unread(#[from] Unread),
 }
 
+/// Look at etcd's members with their backends.
+#[derive(Debug)]
+pub(crate) struct BackendsLook {
+    pub(crate) backends: Backends,
+    /// Whether this machine's etcd leads.
+    pub(crate) leads: bool,
+}
+
+impl BackendsLook {
+    /// Name of the machine whose etcd leads.
+    pub(crate) fn leader(&self) -> Option<&NodeName> {
+        let leader = self.backends.members.values().find(|member| member.part == MemberPart::Leader);
+        leader.map(|member| &member.name)
+    }
+}
+
 /// Last look at the members; connections to the others' etcd stay open from one look to the next.
 #[derive(Debug, Default)]
 pub(super) struct MembersLook {
@@ -38,12 +55,12 @@ pub(super) struct MembersLook {
 }
 
 impl Records {
-    /// Looks at the members, and shows them; whether this machine's etcd leads them. Who they are is shown at once, by the health of the
+    /// Looks at the members, and shows them; their backends, and whether this etcd leads. Who they are is shown at once, by the health of the
     /// look before: whoever waits for a younger look waits for no member that is silent.
     ///
     /// # Errors
     /// [`MembersError`].
-    pub(crate) async fn look_at_members(&self) -> Result<bool, MembersError> {
+    pub(crate) async fn look_at_members(&self) -> Result<BackendsLook, MembersError> {
         let mut look = self.look.lock().await;
         let MembersLook { links, answers: last, .. } = &mut *look;
         let mut answers = listed(self).await?;
@@ -51,17 +68,37 @@ impl Records {
             answers.others.clone_from(&before.others);
             self.show(&answers)?;
         }
-        answers.others = healths(self, links, &answers).await;
+        answers.others = statuses(self, links, &answers).await;
         self.show(&answers)?;
-        let leads = answers.own.leads();
+        let found = BackendsLook { backends: self.backends(&answers)?, leads: answers.own.health.leads() };
         *last = Some(answers);
-        Ok(leads)
+        Ok(found)
+    }
+
+    /// Asks all members how they are, over the connections of the looks; shows nothing.
+    pub(super) async fn ask_members(&self) -> Result<Answers, NoAnswer> {
+        let mut look = self.look.lock().await;
+        let mut answers = listed(self).await?;
+        answers.others = statuses(self, &mut look.links, &answers).await;
+        Ok(answers)
+    }
+
+    /// Backends of the members that answered, by the names of the records.
+    pub(super) fn backends(&self, answers: &Answers) -> Result<Backends, Unread> {
+        self.read(|view, _| {
+            let machines = view.state().at_addresses().into_iter();
+            let named =
+                machines.filter_map(|(vpn_ip, id)| Some((vpn_ip, (id, view.state().machine(&id)?.name.clone()))));
+            backends(&answers.listed, &answers.said(), &named.collect())
+        })
     }
 
     fn show(&self, answers: &Answers) -> Result<(), Unread> {
         let machines = self.read(|view, _| view.state().at_addresses())?;
-        let members = seen(&answers.listed, &answers.own, &answers.healths(), &machines);
-        self.seen.send_if_modified(|seen| seen.view.as_mut().is_some_and(|view| view.see(members, answers.own.look())));
+        let members = seen(&answers.listed, &answers.own.health, &answers.healths(), &machines);
+        self.seen.send_if_modified(|seen| {
+            seen.view.as_mut().is_some_and(|view| view.see(members, answers.own.health.look()))
+        });
         Ok(())
     }
 
@@ -75,7 +112,7 @@ impl Records {
         let MembersLook { answers: Some(answers), refusal, .. } = &mut *look else { return Ok(true) };
         let change = self.read(|view, _| {
             let address = |machine: &_| view.state().machine(machine).map(|machine| machine.vpn_ip);
-            change(step, &answers.listed, (&answers.own, &answers.healths()), address)
+            change(step, &answers.listed, (&answers.own.health, &answers.healths()), address)
         })?;
         let Some(change) = change else { return Ok(true) };
         let moves = matches!(change, MemberChange::MoveLeader(_));
@@ -97,7 +134,8 @@ impl Records {
     /// [`MembersError`] where etcd does not do so.
     pub(crate) async fn pass_lead(&self) -> Result<(), MembersError> {
         let look = self.look.lock().await;
-        let Some(change) = look.answers.as_ref().and_then(|answers| successor(&answers.own, &answers.healths())) else {
+        let Some(change) = look.answers.as_ref().and_then(|answers| successor(&answers.own.health, &answers.healths()))
+        else {
             return Ok(());
         };
         tracing::info!(refusal = look.refusal, "etcd here refuses a change of its members: another one is to lead");
@@ -105,49 +143,55 @@ impl Records {
     }
 }
 
-/// Health of etcd's members, by their own word.
+/// Status of etcd's members, by their own word.
 #[derive(Debug)]
 pub(super) struct Answers {
-    pub(super) own: Health,
+    pub(super) own: MemberStatus,
     /// As this machine's etcd has them.
     pub(super) listed: Vec<Member>,
-    /// Health of the other members that answered in time, by their VPN addresses.
-    pub(super) others: Vec<(Ipv4Addr, Health)>,
+    /// Status of the other members that answered in time, by their VPN addresses.
+    pub(super) others: Vec<(Ipv4Addr, MemberStatus)>,
 }
 
 /// Asks this machine's etcd who its members are, and all of them how they are.
 pub(super) async fn answers(records: &Records) -> Result<Answers, NoAnswer> {
     let mut answers = listed(records).await?;
-    answers.others = healths(records, &mut BTreeMap::new(), &answers).await;
+    answers.others = statuses(records, &mut BTreeMap::new(), &answers).await;
     Ok(answers)
 }
 
 /// Asks this machine's etcd who its members are; nobody else.
 async fn listed(records: &Records) -> Result<Answers, NoAnswer> {
-    let own = records.link.health().await?;
+    let own = records.link.status().await?;
     Ok(Answers { own, listed: records.link.members().await?, others: Vec::new() })
 }
 
 impl Answers {
     fn healths(&self) -> Vec<Health> {
-        self.others.iter().map(|(_, health)| *health).collect()
+        self.others.iter().map(|(_, status)| status.health).collect()
+    }
+
+    /// Status of each member that answered, by etcd's number for it.
+    pub(super) fn said(&self) -> BTreeMap<u64, &MemberStatus> {
+        let all = self.others.iter().map(|(_, status)| status).chain([&self.own]);
+        all.map(|status| (status.health.id, status)).collect()
     }
 }
 
-/// Asks the others for their health; a member that does not answer within `SILENT` is left out.
-async fn healths(
+/// Asks the others how they are; a member that does not answer within `SILENT` is left out.
+async fn statuses(
     records: &Records,
     links: &mut BTreeMap<Ipv4Addr, Link>,
     answers: &Answers,
-) -> Vec<(Ipv4Addr, Health)> {
+) -> Vec<(Ipv4Addr, MemberStatus)> {
     let Answers { own, listed, .. } = answers;
     links.retain(|vpn_ip, _| listed.iter().any(|member| member.vpn_ip == *vpn_ip));
     let mut asked = JoinSet::new();
-    for Member { vpn_ip, .. } in listed.iter().filter(|member| member.id != own.id) {
+    for Member { vpn_ip, .. } in listed.iter().filter(|member| member.id != own.health.id) {
         let address = SocketAddrV4::new(*vpn_ip, ETCD_CLIENT_PORT);
         let link = links.entry(*vpn_ip).or_insert_with(|| Link::to(address, records.client.clone())).clone();
         let vpn_ip = *vpn_ip;
-        asked.spawn(async move { Some((vpn_ip, timeout(SILENT, link.health()).await.ok()?.ok()?)) });
+        asked.spawn(async move { Some((vpn_ip, timeout(SILENT, link.status()).await.ok()?.ok()?)) });
     }
     asked.join_all().await.into_iter().flatten().collect()
 }

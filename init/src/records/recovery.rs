@@ -165,15 +165,15 @@ impl Records {
 /// Judges a recovery by the answers of etcd's members, where this machine's has told nothing for `silent`.
 fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, RecoveryRefusal> {
     let Answers { own, listed, others } = answers;
-    let silent = leaderless(silent).filter(|_| own.leader.is_none());
+    let silent = leaderless(silent).filter(|_| own.health.leader.is_none());
     let silent = silent.ok_or(RecoveryRefusal::Leader)?;
-    if !own.votes {
+    if !own.health.votes {
         return Err(RecoveryRefusal::Learner);
     }
-    if let Some((vpn_ip, _)) = others.iter().find(|(_, health)| health.leader.is_some()) {
+    if let Some((vpn_ip, _)) = others.iter().find(|(_, status)| status.health.leader.is_some()) {
         return Err(RecoveryRefusal::OthersLead(*vpn_ip));
     }
-    let others = listed.iter().filter(|member| member.id != own.id).map(|member| OtherMember {
+    let others = listed.iter().filter(|member| member.id != own.health.id).map(|member| OtherMember {
         vpn_ip: member.vpn_ip,
         answers: others.iter().any(|(vpn_ip, _)| *vpn_ip == member.vpn_ip),
     });
@@ -200,7 +200,8 @@ pub(crate) enum Error {
 
 #[cfg(test)]
 mod tests {
-    use etcd::members::{Health, Member};
+    use cluster::backends::Backend;
+    use etcd::members::{Health, Member, MemberStatus};
 
     use super::*;
 
@@ -228,14 +229,16 @@ mod tests {
         [10, 118, 0, n].into()
     }
 
-    fn health(id: u64, leader: Option<u64>) -> Health {
-        Health { id, leader, log: 9, applied: 9, revision: 9, votes: true }
+    fn status(id: u64, leader: Option<u64>) -> MemberStatus {
+        let health = Health { id, leader, log: 9, applied: 9, revision: 9, votes: true };
+        let (backend, version) = (Backend::default(), String::new());
+        MemberStatus { health, backend, version, alarms: [].into(), errors: Vec::new() }
     }
 
     /// Three members, of which this machine's is the first and the second one answers; nobody leads.
     fn three() -> Answers {
         let listed = (1..=3).map(|n| Member { id: n.into(), vpn_ip: ip(n), votes: true }).collect();
-        Answers { own: health(1, None), listed, others: vec![(ip(2), health(2, None))] }
+        Answers { own: status(1, None), listed, others: vec![(ip(2), status(2, None))] }
     }
 
     /// Proves: K6
@@ -253,11 +256,12 @@ mod tests {
             assert!(matches!(plan(silent, &three()), Err(RecoveryRefusal::Leader)), "{silent:?}");
         }
         assert!(plan(Some(LEADERLESS), &three()).is_ok());
-        let led = Answers { own: health(1, Some(2)), ..three() };
+        let led = Answers { own: status(1, Some(2)), ..three() };
         assert!(matches!(plan(LONG, &led), Err(RecoveryRefusal::Leader)));
-        let learner = Answers { own: Health { votes: false, ..health(1, None) }, ..three() };
+        let mut learner = three();
+        learner.own.health.votes = false;
         assert!(matches!(plan(LONG, &learner), Err(RecoveryRefusal::Learner)));
-        let elsewhere = Answers { others: vec![(ip(2), health(2, None)), (ip(3), health(3, Some(3)))], ..three() };
+        let elsewhere = Answers { others: vec![(ip(2), status(2, None)), (ip(3), status(3, Some(3)))], ..three() };
         assert!(matches!(plan(LONG, &elsewhere), Err(RecoveryRefusal::OthersLead(at)) if at == ip(3)));
     }
 }

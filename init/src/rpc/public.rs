@@ -9,6 +9,7 @@ mod convert;
 #[cfg(feature = "faults")]
 mod debug;
 mod drain;
+mod etcd;
 #[cfg(feature = "faults")]
 mod faults;
 mod first_contact;

@@ -1,9 +1,10 @@
 //! State of a fake: what a test tells it, and what it was told by callers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
-use api::{ListedMachine, ListedOwner, WorkerVolumes};
+use api::{DefragmentStep, ListedEtcd, ListedMachine, ListedOwner, WorkerVolumes};
+use cluster::backends::MemberPart;
 use cluster::record::{PublishRecord, RegistryRecord, UserRecord};
 use model::{MachineId, RegistryHost};
 
@@ -24,6 +25,8 @@ pub(crate) struct FakeState {
     pub(crate) users: Mutex<Vec<UserRecord>>,
     /// Volumes of the cluster's workers.
     pub(crate) workers: Mutex<Vec<WorkerVolumes>>,
+    /// Members of etcd.
+    pub(crate) etcd: Mutex<Vec<ListedEtcd>>,
     /// The configs that it took while it was blank.
     pub(crate) configs: Mutex<Vec<Vec<u8>>>,
     /// Whether it refuses them all.
@@ -38,4 +41,27 @@ pub(crate) struct FakeState {
     pub(super) calls: Mutex<Vec<&'static str>>,
     /// Places of the machines to which it carries bytes.
     pub(super) behind: Mutex<HashMap<MachineId, Address>>,
+}
+
+impl FakeState {
+    /// Steps of a defragmentation of these members, or all, the leader last; where it refuses, those of the first one.
+    pub(super) fn defragment(&self, asked: &BTreeSet<MachineId>) -> Vec<DefragmentStep> {
+        let (mut steps, mut was_raised) = (Vec::new(), false);
+        let mut etcd = self.etcd.lock().unwrap();
+        for leads in [false, true] {
+            let all = etcd.iter_mut().filter(|member| (member.part == MemberPart::Leader) == leads);
+            for member in all.filter(|member| asked.is_empty() || asked.contains(&member.machine)) {
+                let (name, answer) = (member.name.clone(), member.answer.as_mut().unwrap());
+                steps.push(DefragmentStep::Begin { name: name.clone(), bytes: answer.backend.size });
+                answer.backend.size = answer.backend.in_use;
+                steps.push(DefragmentStep::End { name, bytes: Some(answer.backend.size) });
+            }
+        }
+        for answer in etcd.iter_mut().flat_map(|member| &mut member.answer) {
+            was_raised |= !std::mem::take(&mut answer.alarms).is_empty();
+        }
+        steps.extend(was_raised.then_some(DefragmentStep::Disarmed));
+        steps.truncate(if *self.refuses.lock().unwrap() { 2 } else { usize::MAX });
+        steps
+    }
 }

@@ -166,6 +166,7 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
         | Effect::LookAtMembers
         | Effect::ChangeMember(_)
         | Effect::PassLead
+        | Effect::Defragment(_)
         | Effect::Revoke(_)
         | Effect::TrimAudit
         | Effect::Attend { .. }

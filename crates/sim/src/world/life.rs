@@ -171,6 +171,7 @@ impl World {
             | Effect::LookAtMembers
             | Effect::ChangeMember(_)
             | Effect::PassLead
+            | Effect::Defragment(_)
             | Effect::Revoke(_)
             | Effect::TrimAudit) => {
                 let kind = effect.kind().expect("only such take time");
@@ -353,8 +354,8 @@ impl World {
                     self.etcd.moves_leader();
                 }
             }
-            // etcd's list of revoked certificates and its audit are not shown.
-            Effect::Revoke(_) | Effect::TrimAudit => {}
+            // etcd's backends, its list of revoked certificates and its audit are not shown.
+            Effect::Defragment(_) | Effect::Revoke(_) | Effect::TrimAudit => {}
             Effect::Attend { .. }
             | Effect::Leave
             | Effect::Announce(_)

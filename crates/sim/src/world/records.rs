@@ -6,6 +6,7 @@
 //!   LookAtMembers ─► members of now ─ 2 s while one of them is not reached ─► seen in the view, however old they are by then
 //! ```
 
+use cluster::backends::Backends;
 use cluster::decision::Decision;
 use cluster::denial::Denial;
 use cluster::epochs;
@@ -179,7 +180,10 @@ impl World {
             self.has_news(id);
         }
         match look.leads {
-            Some(leads) => self.etcd_answers(n, asked, EffectKind::LookAtMembers, Ok(EffectOutcome::Leads(leads))),
+            Some(leads) => {
+                let leads = EffectOutcome::Leads(leads.then(Backends::default));
+                self.etcd_answers(n, asked, EffectKind::LookAtMembers, Ok(leads))
+            }
             None => Ok(()),
         }
     }

@@ -25,8 +25,8 @@ use super::convert::{self, When};
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{
-    activate, cluster_volumes, contribute, drain, forward, images, leaving, machines, person, records, recover, redeem,
-    release, volumes,
+    activate, cluster_volumes, contribute, drain, etcd, forward, images, leaving, machines, person, records, recover,
+    redeem, release, volumes,
 };
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
@@ -456,6 +456,22 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RemoveVolumeResponse>, Status> {
         cluster_volumes::remove(&self.0, request.into_inner().try_into()?).await?;
         Ok(Response::new(wire::RemoveVolumeResponse {}))
+    }
+
+    async fn etcd_status(
+        &self,
+        _: Request<wire::EtcdStatusRequest>,
+    ) -> Result<Response<wire::EtcdStatusResponse>, Status> {
+        Ok(Response::new(etcd::list(&self.0).await?))
+    }
+
+    type DefragmentEtcdStream = Answers<wire::DefragmentEtcdResponse>;
+
+    async fn defragment_etcd(
+        &self,
+        request: Request<wire::DefragmentEtcdRequest>,
+    ) -> Result<Response<Self::DefragmentEtcdStream>, Status> {
+        Ok(Response::new(etcd::defragment(&self.0, request.into_inner().machines()?)?))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
