@@ -14,8 +14,8 @@ const PORT: u16 = 7001;
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Carried in each direction.
 const BYTES: usize = 10_000_000;
-/// Longer than the mesh needs to measure a path, and TCP to try again.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longer than the mesh needs to measure a path, and than TCP waits at most before it tries again (`TCP_RTO_MAX`, 120 s).
+const PATIENCE: Duration = Duration::from_secs(180);
 const CHUNK: usize = 64 << 10;
 
 /// Sends back whatever comes, to one after the other.
