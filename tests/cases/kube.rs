@@ -55,6 +55,8 @@ const VERSION: &str = "v1.36.3";
 /// Time that pods are given, as `kubectl --timeout` reads it; on a host that emulates, images and probes take their
 /// time.
 pub(crate) const POD: &str = "--timeout=300s";
+/// Spares the apiserver of a copy its whole OpenAPI document, by which `kubectl` asks whether it checks fields.
+pub(crate) const UNCHECKED: &str = "--validate=false";
 pub(crate) const NAME: &str = "kube";
 /// Service that ends by itself once the renewal of a lease takes 10 s (client-go, `leaderelection`).
 pub(crate) const LOSES_LEASES: &str = "kube.controllers";
@@ -276,7 +278,7 @@ impl Cluster {
         std::fs::create_dir_all(t.dir())
             .and_then(|()| std::fs::write(&file, object.to_string()))
             .context("write it")?;
-        self.kubectl(&["apply", "--filename", &file.to_string_lossy()])?;
+        self.kubectl(&["apply", UNCHECKED, "--filename", &file.to_string_lossy()])?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NAME, patience, text};
-use super::kube::{LOSES_LEASES, POD};
+use super::kube::{LOSES_LEASES, POD, UNCHECKED};
 use super::saved::DAYS;
 
 /// The machines are made with nothing beside them, as that of `kube.rs` is.
@@ -98,24 +98,28 @@ fn published(t: &Context) -> anyhow::Result<()> {
 fn shown(t: &Context) -> anyhow::Result<()> {
     const ANSWERS: [&str; 2] = ["Hello from web"; 2];
     let cluster = Cluster::copy_of(t, WORKERS)?;
-    let example = |verb: &str, name: &str| cluster.kubectl(&[verb, "-f", &format!("{EXAMPLES}/{name}.yaml")]);
+    let example = |verb: &[&str], name: &str| {
+        let file = format!("{EXAMPLES}/{name}.yaml");
+        cluster.kubectl(&[verb, &["--filename", &file]].concat())
+    };
+    let (apply, delete) = (["apply", UNCHECKED], ["delete"]);
     // A pod's name has a random end.
     let hears = |said: String| said.split('-').next().unwrap_or_default().to_owned();
     let heard = |machine| cluster.said_at(t, machine, 80).map_or("nothing".to_owned(), hears);
     let come_to = |wanted: &[&str]| cluster.comes_to(wanted, t.within(60), |_| Ok(["m1", "m2"].map(heard).into()));
-    example("apply", "site")?;
+    example(&apply, "site")?;
     cluster.run(&["publish", "add", "80/tcp", "--namespace", "site"])?;
     come_to(&ANSWERS)?;
-    example("apply", "shop")?;
+    example(&apply, "shop")?;
     cluster.kubectl(&["rollout", "status", "statefulset/shop", "--namespace=shop", "--timeout=600s"])?;
     let volumes = cluster.run(&["volume", "list"])?;
     ensure!(
         ["m1", "m2", "shop/data-shop-0", "shop/data-shop-1"].iter().all(|part| volumes.contains(part)),
         "{volumes}"
     );
-    example("apply", "policy")?;
+    example(&apply, "policy")?;
     come_to(&["nothing"; 2])?;
-    example("delete", "policy")?;
+    example(&delete, "policy")?;
     come_to(&ANSWERS)
 }
 
@@ -282,7 +286,7 @@ impl Cluster {
     pub(crate) fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
         let file = t.dir().join("object.json");
         fs::write(&file, object.to_string()).context("write an object")?;
-        self.kubectl(&["apply", "--filename", text(&file)?])?;
+        self.kubectl(&["apply", UNCHECKED, "--filename", text(&file)?])?;
         Ok(())
     }
 
