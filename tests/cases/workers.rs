@@ -107,10 +107,9 @@ fn shown(t: &Context) -> anyhow::Result<()> {
     let hears = |said: String| said.split('-').next().unwrap_or_default().to_owned();
     let heard = |machine| cluster.said_at(t, machine, 80).map_or("nothing".to_owned(), hears);
     let come_to = |wanted: &[&str]| cluster.comes_to(wanted, t.within(60), |_| Ok(["m1", "m2"].map(heard).into()));
-    example(&apply, "site")?;
+    ["site", "shop"].iter().try_for_each(|name| example(&apply, name).map(drop))?;
     cluster.run(&["publish", "add", "80/tcp", "--namespace", "site"])?;
     come_to(&ANSWERS)?;
-    example(&apply, "shop")?;
     cluster.kubectl(&["rollout", "status", "statefulset/shop", "--namespace=shop", "--timeout=600s"])?;
     let volumes = cluster.run(&["volume", "list"])?;
     ensure!(
