@@ -55,7 +55,7 @@ impl KubeNumber {
         Figure { what: self.what(), measured: vec![measured], at_most: self.at_most() }
     }
 
-    /// The limit in SPECIFICATION.md.
+    /// The limit that holds once SPECIFICATION.md has the number.
     const fn at_most(self) -> f64 {
         match self {
             Self::ThreeReady => 240.0,
