@@ -13,6 +13,11 @@ use crate::machine::{
     Protocol, Watchdog,
 };
 
+/// Processor of an emulated machine: all that QEMU knows, but for the two features that promise fast `rep movsb` and `rep stosb`
+/// (arch/x86/lib/clear_page_64.S). QEMU carries those out byte by byte, and with them kernel, C library and Go clear and copy their pages:
+/// without them a page fault takes half the time, and Kubernetes a fifth less of the host's processors.
+const EMULATED: &str = "max,-erms,-fsrm";
+
 /// Files of one run that QEMU is told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFiles {
@@ -39,7 +44,7 @@ impl Machine {
         argv.pair("-machine", self.board());
         match host.acceleration {
             Acceleration::Kvm => argv.pair("-accel", "kvm").pair("-cpu", "host"),
-            Acceleration::Tcg => argv.pair("-accel", "tcg,thread=multi").pair("-cpu", "max"),
+            Acceleration::Tcg => argv.pair("-accel", "tcg,thread=multi").pair("-cpu", EMULATED),
         };
         argv.pair("-smp", self.cpus.to_string());
         argv.pair("-m", format!("{}M", self.memory_mib));
