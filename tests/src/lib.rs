@@ -43,11 +43,14 @@
 //!   it does to a copy ([`MachinePlan::copied`]), so that no case finds what another left, and a failure hides nothing.
 //! - All of a case's files lie in [`Context::dir`]: removed when it passes, kept and named when it fails.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+use qemu::deadline::since_1970;
 
 pub mod campaign;
 mod capture;
@@ -164,6 +167,17 @@ pub struct Skip(pub &'static str);
 #[must_use]
 pub fn run(tables: &[CaseTable], out: &Path) -> ExitCode {
     let mut arguments = Arguments::from_args();
+    let within = match within() {
+        Ok(within) => within,
+        Err(fault) => {
+            eprintln!("error: {fault}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let tables = match within {
+        None => tables.to_vec(),
+        Some(_) => from_another_each_day(tables, since_1970()),
+    };
     let of_files = tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)));
     let cases: Vec<Case> = of_files.clone().map(|(_, case)| *case).collect();
     if let Err(fault) = check(&cases) {
@@ -178,7 +192,7 @@ pub fn run(tables: &[CaseTable], out: &Path) -> ExitCode {
     let wanted =
         starts::with_makers(&cases, |case| !arguments.is_filtered_out(&trial(case, || Ok(Completion::Completed))));
     (arguments.filter, arguments.skip) = (None, Vec::new());
-    let session = match Session::open(out, arguments.test_threads) {
+    let session = match Session::open(out, arguments.test_threads, within) {
         Ok(session) => Arc::new(session),
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -197,6 +211,26 @@ pub fn run(tables: &[CaseTable], out: &Path) -> ExitCode {
     eprint!("{}", session.close(conclusion.has_failed()));
     eprintln!("{}", closing_line(&conclusion));
     conclusion.exit_code()
+}
+
+/// Names how many seconds after its begin a run begins cases. What it does not begin is skipped, and counted.
+const WITHIN: &str = "CAIRN_CASES_WITHIN";
+
+fn within() -> Result<Option<Duration>, Fault> {
+    let Some(text) = std::env::var_os(WITHIN) else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    seconds.map(Some).ok_or(Fault::Within(text))
+}
+
+/// The tables from another one on each day, so that a run with too little time for all of them does not leave out the same ones for ever.
+fn from_another_each_day(tables: &[CaseTable], since_1970: Duration) -> Vec<CaseTable> {
+    /// Files further than the day before: so many that a few days come to all.
+    const FILES: u64 = 7;
+    let days = since_1970.as_secs() / 86_400;
+    let mut tables = tables.to_vec();
+    let count = tables.len().max(1) as u64;
+    tables.rotate_left(usize::try_from(days * FILES % count).unwrap_or_default());
+    tables
 }
 
 /// The last line a run prints; what xtask adds up.
@@ -218,6 +252,8 @@ enum Fault {
     NoId { case: &'static str, id: &'static str },
     #[error("the fleet `{0}` is not made by one case")]
     Maker(FleetKind),
+    #[error("`{WITHIN}` is {0:?}, which is no number of seconds; nothing was run")]
+    Within(OsString),
 }
 
 fn check(cases: &[Case]) -> Result<(), Fault> {
@@ -241,6 +277,8 @@ fn check(cases: &[Case]) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const CASE: Case = Case { name: "a", proves: &["D2", "O11"], needs: &[], starts: Starts::Cold, run: |_| Ok(()) };
@@ -264,6 +302,16 @@ mod tests {
             let proves: &'static [&'static str] = Vec::leak(vec![id]);
             assert_eq!(check(&[Case { proves, ..CASE }]), Err(Fault::NoId { case: "a", id }));
         }
+    }
+
+    #[test]
+    fn within_a_few_days_each_table_comes_first() {
+        let day = |days| Duration::from_secs(days * 86_400);
+        let first = |days| from_another_each_day(TABLES, day(days))[0].cases[0].name;
+        let all: BTreeSet<&str> = TABLES.iter().map(|table| table.cases[0].name).collect();
+        assert_eq!((20_000..20_000 + TABLES.len() as u64).map(first).collect::<BTreeSet<_>>(), all);
+        assert_eq!(from_another_each_day(TABLES, day(20_000)).len(), TABLES.len());
+        assert_eq!(from_another_each_day(&[], day(1)).len(), 0);
     }
 
     #[test]

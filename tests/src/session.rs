@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ pub(crate) struct Session {
     made: Mutex<BTreeSet<FleetKind>>,
     told: Mutex<String>,
     took: Mutex<Vec<Took>>,
+    begun: Stopwatch,
+    /// How long after its begin the session begins cases; as long as there are some, if nobody says.
+    within: Option<Duration>,
+    /// Cases that did not begin in that time.
+    late: AtomicUsize,
 }
 
 /// How long a case took.
@@ -48,7 +54,7 @@ struct Took {
 
 impl Session {
     /// With files below `out`, and so many cases at once, if not as many as the host carries.
-    pub(crate) fn open(out: &Path, at_once: Option<usize>) -> anyhow::Result<Self> {
+    pub(crate) fn open(out: &Path, at_once: Option<usize>, within: Option<Duration>) -> anyhow::Result<Self> {
         let premises = Arc::new(Premises::open(out)?);
         Ok(Self {
             at_once: at_once.unwrap_or(premises.pace().processors),
@@ -58,6 +64,9 @@ impl Session {
             made: Mutex::default(),
             told: Mutex::default(),
             took: Mutex::default(),
+            begun: Stopwatch::start(),
+            within,
+            late: AtomicUsize::new(0),
         })
     }
 
@@ -70,15 +79,21 @@ impl Session {
             turns = self.ended.wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
         drop(turns);
-        let begun = Stopwatch::start();
-        let result = self.run_now(case, place);
-        let took = begun.elapsed();
-        eprintln!("{:>8.1} s  {}", took.as_secs_f64(), case.name);
-        if let Err(failed) = &result {
-            // Told again at the end, but not by a run that is ended before.
-            eprintln!("failed: {}: {}", case.name, failed.message().unwrap_or_default());
-        }
-        lock(&self.took).push(Took { time: took, case: case.name, place });
+        let result = if self.within.is_some_and(|within| self.begun.elapsed() >= within) {
+            self.late.fetch_add(1, Ordering::Relaxed);
+            Ok(Completion::ignored_with("the time of this run is over"))
+        } else {
+            let begun = Stopwatch::start();
+            let result = self.run_now(case, place);
+            let took = begun.elapsed();
+            eprintln!("{:>8.1} s  {}", took.as_secs_f64(), case.name);
+            if let Err(failed) = &result {
+                // Told again at the end, but not by a run that is ended before.
+                eprintln!("failed: {}: {}", case.name, failed.message().unwrap_or_default());
+            }
+            lock(&self.took).push(Took { time: took, case: case.name, place });
+            result
+        };
         if lock(&self.turns).end(place) {
             // So that their machines take no processor from others.
             self.premises.forget(place.file);
@@ -135,6 +150,13 @@ impl Session {
         if !failed {
             // What cannot be removed now is when the next session begins.
             self.premises.remove();
+        }
+        let late = self.late.load(Ordering::Relaxed);
+        if let (Some(within), 1..) = (self.within, late) {
+            let minutes = within.as_secs() / 60;
+            self.tell(&format!(
+                "{late} cases did not begin within {minutes} min, and prove nothing: a run of all has no such limit"
+            ));
         }
         let took = table(std::mem::take(&mut lock(&self.took)));
         std::mem::take(&mut *lock(&self.told)) + &took

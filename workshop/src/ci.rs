@@ -11,6 +11,7 @@ use std::{
 
 use ::image::ImageProfile;
 use anyhow::{Context, Result, bail};
+use qemu::deadline::Deadline;
 use xtask::{
     cache::BuildCache,
     fresh,
@@ -37,7 +38,13 @@ pub(crate) struct Report {
     counts: Counts,
     /// Notes that must not be missed, said again at the end.
     notes: Vec<String>,
+    /// When the cases of machines begin no more; never, if nobody says.
+    until: Option<Deadline>,
 }
+
+/// How long after its own begin the run before a change lands begins cases of machines: emulated on a slow host, all of them take
+/// longer than anybody waits.
+const LANDS_WITHIN: Duration = Duration::from_secs(58 * 60);
 
 #[derive(Debug)]
 struct Row {
@@ -51,7 +58,7 @@ struct Row {
 /// # Errors
 /// Something failed; the report has been printed.
 pub(crate) fn ci(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
-    let mut report = Report::default();
+    let mut report = Report { until: Some(Deadline::after(LANDS_WITHIN)), ..Report::default() };
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new("cargo");
         command.args(arguments).current_dir(workspace.root());
@@ -142,6 +149,10 @@ impl Report {
         if let Ok(components) = components::build(workspace, cache) {
             // Building them has failed above otherwise, and has said so.
             machines.env("CAIRN_KUBECTL", components.kubectl_path());
+        }
+        if let Some(until) = self.until {
+            let left = until.left().unwrap_or_default();
+            machines.env("CAIRN_CASES_WITHIN", left.as_secs().to_string());
         }
         self.count("machine tests", || verdict::of(&mut machines));
     }
