@@ -15,6 +15,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a pod that starts under a policy is never heard before it", &["A7", "W2"], from_the_start),
 ];
 
+/// Program of a pod that calls places again and again.
+const WATCHES: &str = "watches";
 const ANSWERS: &str = "answers";
 const SILENCE: &str = "no connection: connection timed out";
 
@@ -22,19 +24,19 @@ const SILENCE: &str = "no connection: connection timed out";
 fn by_label(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
     let web = cluster.web()?;
-    cluster.hear(t, "reaches", &[(&web, ANSWERS)])?;
+    cluster.watch(t, &[&web])?;
+    cluster.sees(t, &[(&web, ANSWERS)])?;
     cluster.apply(t, &policy("default", "closed", &json!({ "policyTypes": ["Ingress"] })))?;
-    cluster.hear(t, "calls", &[(&web, SILENCE)])?;
+    cluster.sees(t, &[(&web, SILENCE)])?;
     let wild = json!({ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": WILD } } });
-    cluster.begins(t, &web)?;
     let opens = Stopwatch::start();
     cluster.apply(t, &policy("default", "opens", &json!({ "ingress": [{ "from": [wild] }] })))?;
-    cluster.ended(t, "reaches", &[(&web, ANSWERS)])?;
-    t.measured(&format!("a policy lets a pod in after {:.1} s", opens.elapsed().as_secs_f64()));
+    cluster.sees(t, &[(&web, ANSWERS)])?;
+    t.measured(&format!("a policy is seen to let a pod in after {:.1} s", opens.elapsed().as_secs_f64()));
     cluster.kubectl(&["delete", "networkpolicy/opens"])?;
-    cluster.hear(t, "calls", &[(&web, SILENCE)])?;
+    cluster.sees(t, &[(&web, SILENCE)])?;
     cluster.kubectl(&["delete", "networkpolicy/closed"])?;
-    cluster.hear(t, "reaches", &[(&web, ANSWERS)])
+    cluster.sees(t, &[(&web, ANSWERS)])
 }
 
 /// By the pod and port that the service leads to. Another service leads to another pod.
@@ -47,13 +49,14 @@ fn one_service(t: &Context) -> anyhow::Result<()> {
         cluster.kubectl(&["label", &format!("pod/{pod}"), &format!("app={pod}")])?;
         cluster.apply(t, &service_of(pod, service)?)?;
     }
-    cluster.hear(t, "reaches", &SERVICES.map(|service| (service, ANSWERS)))?;
+    cluster.watch(t, &SERVICES)?;
+    cluster.sees(t, &SERVICES.map(|service| (service, ANSWERS)))?;
     let default = json!({ "matchLabels": { "kubernetes.io/metadata.name": "default" } });
     let web = json!({ "namespaceSelector": default, "podSelector": { "matchLabels": { "app": "web" } } });
     let egress = json!([{ "to": [web], "ports": [{ "port": 8080 }] }]);
     cluster.apply(t, &policy(WILD, "one", &json!({ "policyTypes": ["Egress"], "egress": egress })))?;
-    cluster.hear(t, "reaches", &[(SERVICES[0], ANSWERS)])?;
-    cluster.hear(t, "calls", &[(SERVICES[1], SILENCE)])?;
+    cluster.sees(t, &[(SERVICES[1], SILENCE)])?;
+    cluster.sees(t, &[(SERVICES[0], ANSWERS), (SERVICES[1], SILENCE)])?;
     cluster.hears(t, &[("kubernetes.default.svc.cluster.local", "10.96.0.1")])
 }
 
@@ -62,9 +65,12 @@ fn from_the_start(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
     let web = cluster.web()?;
     cluster.apply(t, &policy(WILD, "mute", &json!({ "policyTypes": ["Egress"] })))?;
-    cluster.hear(t, "calls", &[(&web, SILENCE), (&web, SILENCE), (&web, SILENCE)])?;
+    let said = cluster.called_by(t, "calls", &[&*web; 3].join(" "), |_| ())?;
+    ensure!(said == format!("{web}: {SILENCE}\n").repeat(3), "{said}");
     cluster.kubectl(&["delete", "networkpolicy/mute", "--namespace", WILD])?;
-    cluster.hear(t, "reaches", &[(&web, ANSWERS)])
+    let said = cluster.called_by(t, "reaches", &web, |_| ())?;
+    ensure!(said == format!("{web}: {ANSWERS}\n"), "{said}");
+    Ok(())
 }
 
 /// Policy for all pods of a namespace.
@@ -96,30 +102,26 @@ impl Cluster {
         Ok(format!("{}:8080", pod.as_str().context("the pod is somewhere")?))
     }
 
-    /// A pod that misbehaves calls these places, and says so what comes of it.
-    fn hear(&self, t: &Context, program: &str, expected: &[(&str, &str)]) -> anyhow::Result<()> {
-        let places: Vec<&str> = expected.iter().map(|(place, _)| *place).collect();
-        self.called_by(t, program, &places.join(" "), |_| ())?;
-        self.ended(t, program, expected)
-    }
-
-    /// A pod begins to call a place, again and again until it answers.
-    fn begins(&self, t: &Context, place: &str) -> anyhow::Result<()> {
-        let mut pod = wild_pod(WILD, "reaches");
-        pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": place }]);
+    /// A pod begins to call these places in turn, again and again.
+    fn watch(&self, t: &Context, places: &[&str]) -> anyhow::Result<()> {
+        let mut pod = wild_pod(WILD, WATCHES);
+        pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places.join(" ") }]);
         self.apply(t, &pod)?;
-        let begun = self.vm.until(t.within(60), || self.has_phase("reaches", "Running"));
-        begun.with_context(|| format!("{:?}", self.said_by("reaches")))
+        let begun = self.vm.until(t.within(60), || self.has_phase(WATCHES, "Running"));
+        begun.with_context(|| format!("{:?}", self.said_by(WATCHES)))
     }
 
-    /// Waits for the end of such a pod, reads what it has said, and takes it away.
-    fn ended(&self, t: &Context, program: &str, expected: &[(&str, &str)]) -> anyhow::Result<()> {
-        let ended = self.vm.until(t.within(90), || self.has_phase(program, "Succeeded"));
-        let said = self.said_by(program)?;
-        ended.with_context(|| said.clone())?;
-        let expected: String = expected.iter().map(|(place, said)| format!("{place}: {said}\n")).collect();
-        ensure!(said == expected, "{said} instead of {expected}");
-        self.kubectl(&["delete", &format!("pod/{program}"), "--namespace", WILD, POD])?;
-        Ok(())
+    /// Waits until this is what that pod says last of each place, in lines that it has not said before.
+    fn sees(&self, t: &Context, expected: &[(&str, &str)]) -> anyhow::Result<()> {
+        let before = self.said_by(WATCHES)?.len();
+        let comes = |said: &str| {
+            let is_last = |(place, outcome): &(&str, &str)| {
+                let last = said.lines().rev().find_map(|line| line.strip_prefix(place)?.strip_prefix(": "));
+                last == Some(outcome)
+            };
+            expected.iter().all(is_last)
+        };
+        let seen = self.vm.until(t.within(30), || comes(self.said_by(WATCHES).ok()?.get(before..)?).then_some(()));
+        seen.with_context(|| format!("{expected:?}: {:?}", self.said_by(WATCHES)))
     }
 }

@@ -35,6 +35,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("bounds") => misbehave::bounds(),
         Some("calls") => misbehave::calls(),
         Some("reaches") => misbehave::reaches(),
+        Some("watches") => misbehave::watches(),
         Some("clings") => misbehave::clings(),
         Some("asks") => dns::asks(),
         Some("fills") => volume::fills(),

@@ -174,6 +174,8 @@ pub(super) fn calls() -> io::Result<()> {
 
 /// How long a place that is new may take until it answers.
 const NEW: Duration = Duration::from_secs(60);
+/// Between two calls of a place that says nothing when it changes.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Calls each place until it answers.
 #[expect(clippy::disallowed_methods, reason = "a place that refuses says nothing when it begins to answer")]
@@ -183,12 +185,24 @@ pub(super) fn reaches() -> io::Result<()> {
         let until = Instant::now() + NEW;
         let mut said = called(place)?;
         while said != ANSWERED && Instant::now() < until {
-            std::thread::sleep(NEW / 600);
+            std::thread::sleep(PAUSE);
             said = called(place)?;
         }
         say(&format!("{place}: {said}"));
     }
     Ok(())
+}
+
+/// Calls the places in turn, again and again, and writes down what came of each call.
+#[expect(clippy::disallowed_methods, reason = "a place says nothing when what keeps it closed changes")]
+pub(super) fn watches() -> io::Result<()> {
+    let places = std::env::var(CALLS).map_err(io::Error::other)?;
+    loop {
+        for place in places.split_whitespace() {
+            say(&format!("{place}: {}", called(place)?));
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Calls a place, and says what came of it.
