@@ -56,7 +56,7 @@ impl Stopwatch {
 }
 
 /// Time of the wall clock, from 1970; for people, who compare records by it, and for clocks of machines that are set by
-/// it; for no decision.
+/// it; for no decision but with which file a day's tests begin.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
 pub fn since_1970() -> Duration {

@@ -399,6 +399,13 @@ fn pod_with(edit: impl FnOnce(&mut Value)) -> Value {
     pod
 }
 
+/// A pod that misbehaves, whose program calls `places`.
+pub(crate) fn calling(program: &str, places: &str) -> Value {
+    let mut pod = wild_pod(WILD, program);
+    pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places }]);
+    pod
+}
+
 impl Cluster {
     /// A copy with these pods, which misbehave, in a namespace where nothing is refused.
     fn gone_wild(t: &Context, programs: &[&str]) -> anyhow::Result<Self> {
@@ -427,8 +434,7 @@ impl Cluster {
         places: &str,
         edit: impl FnOnce(&mut Value),
     ) -> anyhow::Result<String> {
-        let mut pod = wild_pod(WILD, program);
-        pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places }]);
+        let mut pod = calling(program, places);
         edit(&mut pod["spec"]);
         self.apply(t, &pod)?;
         let ended = self.vm.until(t.within(90), || self.has_phase(program, "Succeeded"));

@@ -1,13 +1,13 @@
 //! Policies of Kubernetes' network: which pods a pod may call, on copies of the machine of `kube.rs`. Each connection that is closed was
 //! open before, or is once the policy is gone.
 
-use crate::{Case, Context, web_pod, wild_pod};
+use crate::{Case, Context, web_pod};
 use anyhow::{Context as _, ensure};
 use qemu::deadline::Stopwatch;
 use serde_json::{Value, json};
 
 use super::kube::{Cluster, POD};
-use super::pods::{WILD, case};
+use super::pods::{WILD, calling, case};
 
 pub(crate) const CASES: &[Case] = &[
     case("a policy closes pods, and another opens them by label", &["A7", "W2"], by_label),
@@ -104,9 +104,7 @@ impl Cluster {
 
     /// A pod begins to call these places in turn, again and again.
     fn watch(&self, t: &Context, places: &[&str]) -> anyhow::Result<()> {
-        let mut pod = wild_pod(WILD, WATCHES);
-        pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places.join(" ") }]);
-        self.apply(t, &pod)?;
+        self.apply(t, &calling(WATCHES, &places.join(" ")))?;
         let begun = self.vm.until(t.within(60), || self.has_phase(WATCHES, "Running"));
         begun.with_context(|| format!("{:?}", self.said_by(WATCHES)))
     }

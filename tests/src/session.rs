@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use libtest_mimic::{Completion, Failed};
-use qemu::deadline::Stopwatch;
+use qemu::deadline::{Deadline, Stopwatch};
 use qemu::host::{self, Acceleration};
 use qemu::run::crash_of;
 
@@ -37,10 +37,9 @@ pub(crate) struct Session {
     made: Mutex<BTreeSet<FleetKind>>,
     told: Mutex<String>,
     took: Mutex<Vec<Took>>,
-    begun: Stopwatch,
-    /// How long after its begin the session begins cases; as long as there are some, if nobody says.
-    within: Option<Duration>,
-    /// Cases that did not begin in that time.
+    /// Until when it begins cases; as long as there are some, if nobody says.
+    until: Option<Deadline>,
+    /// Cases that did not begin by then.
     late: AtomicUsize,
 }
 
@@ -64,8 +63,7 @@ impl Session {
             made: Mutex::default(),
             told: Mutex::default(),
             took: Mutex::default(),
-            begun: Stopwatch::start(),
-            within,
+            until: within.map(Deadline::after),
             late: AtomicUsize::new(0),
         })
     }
@@ -79,7 +77,7 @@ impl Session {
             turns = self.ended.wait(turns).unwrap_or_else(PoisonError::into_inner);
         }
         drop(turns);
-        let result = if self.within.is_some_and(|within| self.begun.elapsed() >= within) {
+        let result = if self.until.is_some_and(|until| until.left().is_none()) {
             self.late.fetch_add(1, Ordering::Relaxed);
             Ok(Completion::ignored_with("the time of this run is over"))
         } else {
@@ -152,8 +150,8 @@ impl Session {
             self.premises.remove();
         }
         let late = self.late.load(Ordering::Relaxed);
-        if let (Some(within), 1..) = (self.within, late) {
-            let minutes = within.as_secs() / 60;
+        if let (Some(until), 1..) = (self.until, late) {
+            let minutes = until.length().as_secs() / 60;
             self.tell(&format!(
                 "{late} cases did not begin within {minutes} min, and prove nothing: a run of all has no such limit"
             ));
