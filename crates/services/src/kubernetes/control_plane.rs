@@ -107,11 +107,21 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
 /// Seconds for which a pod stays on a node that is lost (upstream: 300), unless it says otherwise.
 const LOST_NODE_SECONDS: u32 = 60;
 
+/// Flags by which one of several controllers acts; also where one coordinator is the only one, which others may join: what they decide
+/// is read when they start. An apiserver that waits for a processor for 10 s (upstream: 15, 10 and 2 s) would end them, and their start
+/// takes of the processor that is missing.
+const ELECTION: [&str; 4] = [
+    "--leader-elect=true",
+    "--leader-elect-lease-duration=25s",
+    "--leader-elect-renew-deadline=20s",
+    "--leader-elect-retry-period=3s",
+];
+
 /// Flags of the controller-manager, and behind `--` those of the scheduler (components/kube/controllers.go).
 pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
     let (manager, scheduler, server) =
         (Credential::ControllerManager, Credential::Scheduler, Credential::ControllersServer);
-    let argv = vec![
+    let manager_flags = [
         plan.program(CONTROLLERS),
         format!("--kubeconfig={CONTROLLER_MANAGER_CONFIG}"),
         "--use-service-account-credentials=true".to_owned(),
@@ -130,18 +140,24 @@ pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
         format!("--tls-cert-file={}", server.certificate_path()),
         format!("--tls-private-key-file={}", server.key_path()),
         "--tls-min-version=VersionTLS13".to_owned(),
-        // Also where one coordinator is the only one, which others may join: what it decides is read when it starts.
-        "--leader-elect=true".to_owned(),
         // Who stops lets go of its lease, as the scheduler does: others need not wait until it ends.
         "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true".to_owned(),
         "--profiling=false".to_owned(),
-        "--".to_owned(),
+    ];
+    let scheduler_flags = [
         format!("--kubeconfig={SCHEDULER_CONFIG}"),
         // Its health is the process's, and its metrics are with the controller-manager's.
         "--secure-port=0".to_owned(),
-        "--leader-elect=true".to_owned(),
         "--profiling=false".to_owned(),
     ];
+    let election = || ELECTION.iter().map(|flag| (*flag).to_owned());
+    let argv = manager_flags
+        .into_iter()
+        .chain(election())
+        .chain(["--".to_owned()])
+        .chain(scheduler_flags)
+        .chain(election())
+        .collect();
     let config = |path, client| ServiceFile { path, contents: kubeconfig::of_service(client, LOCAL_API) };
     let program = ServiceProgram {
         argv,
