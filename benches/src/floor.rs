@@ -68,6 +68,7 @@ pub enum KeysError {
 pub struct Keys {
     etcd: Authority,
     kubernetes: Authority,
+    front: Authority,
     service_accounts: PrivateKey,
     /// Encrypts Secrets in the floor's etcd, as Cairn does in its own.
     secrets: Secret<32>,
@@ -91,6 +92,7 @@ impl Keys {
         Ok(Self {
             etcd: Authority::create(AuthorityKind::Etcd, now)?,
             kubernetes: Authority::create(AuthorityKind::Kubernetes, now)?,
+            front: Authority::create(AuthorityKind::Front, now)?,
             service_accounts: PrivateKey::generate()?,
             // The floor keeps nothing that is secret, and its key is in its root.
             secrets: Secret::take(&mut [1; 32]),
@@ -112,7 +114,7 @@ impl Keys {
             // Straight to the apiserver: the floor needs no balancer over coordinators, Cairn has one.
             put(file.path, file.contents.replace(&balanced(), &direct(plan)).as_bytes());
         }
-        for authority in [&self.etcd, &self.kubernetes] {
+        for authority in [&self.etcd, &self.kubernetes, &self.front] {
             put(&services::authority_path(authority.kind()), pki::certificate_pem(authority.certificate()).as_bytes());
         }
         for credential in Credential::ALL {
@@ -120,6 +122,7 @@ impl Keys {
             let authority = match profile.row().authority {
                 AuthorityKind::Etcd => &self.etcd,
                 AuthorityKind::Kubernetes | AuthorityKind::Cairn => &self.kubernetes,
+                AuthorityKind::Front => &self.front,
             };
             let issued = authority.issue_with_key(&profile, now)?;
             put(&credential.certificate_path(), pki::certificate_pem(&issued.certificate).as_bytes());

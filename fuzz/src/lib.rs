@@ -294,6 +294,7 @@ pub const TARGETS: &[FuzzTarget] = &[
         run: programs::netpolicy_part,
         because: "a coordinator may run another version, or be hostile",
     },
+    FuzzTarget { name: "kubelet_summary", run: programs::kubelet_summary, because: "a worker may be hostile" },
     FuzzTarget { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },

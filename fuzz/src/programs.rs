@@ -163,6 +163,11 @@ fn followed<T: Resource>(collection: Collection, bytes: &[u8], look: impl Fn(&Ob
     outcome(&listed.and(watched))
 }
 
+/// Summary of what a kubelet says that its node and its pods use.
+pub fn kubelet_summary(bytes: &[u8]) -> ParseVerdict {
+    outcome(&usage::NodeSummary::read(bytes))
+}
+
 /// Pods, namespaces and network policies, one list a line. Whatever they are, machines read their parts, and `nft` their tables.
 pub fn netpolicy_objects(bytes: &[u8]) -> ParseVerdict {
     let mut lists = bytes.split(|byte| *byte == b'\n');

@@ -10,6 +10,7 @@ mod clients;
 mod conditions;
 mod drain;
 mod listed;
+mod metrics;
 mod node;
 mod pods;
 mod policies;
@@ -42,6 +43,7 @@ pub(crate) use self::clients::{Clients, SignedKeys};
 pub(crate) use self::conditions::report;
 pub(crate) use self::drain::{DrainFailure, DrainTerms, drain, set_cordon};
 pub(crate) use self::listed::{ListedError, all};
+use self::metrics::Metrics;
 pub(crate) use self::node::{Error as NodeError, session};
 use self::policy_compiler::PolicyCompiler;
 use self::upkeep::Upkeep;
@@ -219,6 +221,12 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let (kubernetes, records) = (authorities.kubernetes.clone(), records.clone());
             let compiler = PolicyCompiler { kubernetes, records, apiservers: ground.apiservers.clone() };
             Run::task(move || compiler.clone().keep())
+        }
+        Task::Metrics => {
+            let (authorities, records) = coordinator();
+            let (kubernetes, front) = (authorities.kubernetes.clone(), authorities.front.certificate().clone());
+            let metrics = Metrics { kubernetes, front, apiserver: plan.kubernetes_api(), records: records.clone() };
+            Run::task(move || metrics.clone().serve())
         }
         Task::Observer => {
             let api = clients.kubernetes(&plan);

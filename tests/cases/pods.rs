@@ -179,9 +179,11 @@ fn calls(t: &Context) -> anyhow::Result<()> {
     let apis = machine.iter().flat_map(|address| [7835, 7836].map(|port| format!("{address}:{port}")));
     // Nobody listens there, and only who hears the answer knows that: the host knows the machine's address, and no pod's.
     let outside = format!("{}:80", network::HOST);
+    // The apiserver has usage told there, and nobody else.
+    let metrics = "10.96.0.11:443".to_owned();
     // In clear, and so it is told; what asks in a pod comes by this address.
     let kubernetes = KUBERNETES.to_owned();
-    let places: Vec<_> = apis.chain([web.clone(), kubernetes.clone(), outside.clone()]).collect();
+    let places: Vec<_> = apis.chain([web.clone(), kubernetes.clone(), outside.clone(), metrics]).collect();
     let said = cluster.called_by(t, "calls", &places.join(" "), |_| ())?;
     for place in places {
         let answers = said.lines().any(|line| line == format!("{place}: answers"));

@@ -15,6 +15,7 @@ mod images;
 mod join;
 mod kube;
 mod mesh;
+mod metrics;
 mod network;
 mod pods;
 mod policies;
@@ -80,6 +81,7 @@ pub const TABLES: &[CaseTable] = &[
     of!(registries, Alone),
     of!(pods, Prompt),
     of!(users, Prompt),
+    of!(metrics, Prompt),
     of!(policies, Prompt),
     of!(volumes, Prompt),
     of!(publish, Prompt),

@@ -22,6 +22,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
+    case("usage of the pods of each machine is told", &["Q3"], told),
     case("what the readme shows works: a site, volumes, a policy", &["S10", "W2", "W8"], shown),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
     case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
@@ -91,6 +92,17 @@ fn published(t: &Context) -> anyhow::Result<()> {
     }
     let places = "--output=jsonpath={.status.loadBalancer.ingress[*].ip}";
     ensure!(cluster.kubectl(&["get", "service/web", places])?.split(' ').count() == 2, "of both machines");
+    Ok(())
+}
+
+fn told(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    for (what, names) in [("nodes", ["m1", "m2"]), ("pods", ["web-m1", "web-m2"])] {
+        cluster.comes_to(&names, t.within(60), |cluster| {
+            let said = cluster.kubectl(&["top", what, "--no-headers"])?;
+            Ok(said.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
+        })?;
+    }
     Ok(())
 }
 

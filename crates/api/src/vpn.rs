@@ -366,6 +366,7 @@ mod tests {
             etcd: authority(4),
             kubernetes: authority(6),
             service_accounts: vec![8; 9].into(),
+            front: authority(9),
         };
         HandedOver { keys }.into()
     }

@@ -120,6 +120,8 @@ pub struct NewAuthorities {
     pub etcd: AuthorityKeys,
     /// Authority for Kubernetes.
     pub kubernetes: AuthorityKeys,
+    /// Authority for apiservers towards servers that answer in their place.
+    pub front: AuthorityKeys,
     /// Key that signs service accounts' tokens: PKCS#8 DER.
     pub service_accounts: Zeroizing<Vec<u8>>,
 }
@@ -187,7 +189,7 @@ impl CreationDraft {
         let share = self.share()?;
         let cluster_key = self.cluster_key();
         let Self { site, create, first_contact, material, authorities, holder, .. } = self;
-        let NewAuthorities { issued, cairn, etcd, kubernetes, service_accounts } = authorities;
+        let NewAuthorities { issued, cairn, etcd, kubernetes, front, service_accounts } = authorities;
         let master_secret = material.master_secret;
         let node_name = site.node.clone().unwrap_or_else(|| NodeName::derived(holder.machine));
         let desired = first_desired(&create, &node_name, &holder);
@@ -226,7 +228,7 @@ impl CreationDraft {
                 desired,
                 vpn_key: material.vpn_key,
                 first_contact,
-                keys: CoordinatorKeys { master_secret, cairn, etcd, kubernetes, service_accounts },
+                keys: CoordinatorKeys { master_secret, cairn, etcd, kubernetes, front, service_accounts },
             },
             files,
         };

@@ -573,8 +573,8 @@ impl Signer for Somebody {
 /// Authorities of a cluster that is created, with this certificate of the machine.
 pub(crate) fn authorities(issued: IssuedCertificates) -> NewAuthorities {
     let keys = |byte| AuthorityKeys { certificate: vec![byte], key: vec![byte, 1].into() };
-    let (cairn, etcd, kubernetes) = (keys(0xa0), keys(0xa1), keys(0xa2));
-    NewAuthorities { issued, cairn, etcd, kubernetes, service_accounts: vec![0xa3].into() }
+    let (cairn, etcd, kubernetes, front) = (keys(0xa0), keys(0xa1), keys(0xa2), keys(0xa4));
+    NewAuthorities { issued, cairn, etcd, kubernetes, front, service_accounts: vec![0xa3].into() }
 }
 
 impl Performer for Boot<'_> {

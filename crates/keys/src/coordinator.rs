@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! message CoordinatorKeys { uint32 version = 1; bytes master_secret = 2; Authority cairn = 3; Authority etcd = 4;
-//!                           Authority kubernetes = 5; bytes service_account_key = 6; }
+//!                           Authority kubernetes = 5; bytes service_account_key = 6; Authority front = 7; }
 //! message Authority       { bytes certificate = 1; bytes key = 2; }
 //! ```
 //! Certificates are DER, keys PKCS#8 DER. Whether a key is its certificate's is for whoever loads it to say.
@@ -21,7 +21,7 @@ use crate::wiped;
 /// More than all keys with their certificates have.
 pub const MOST_BYTES: usize = 32 << 10;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Keys that a coordinator holds and a node does not.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct CoordinatorKeys {
     pub etcd: AuthorityKeys,
     /// Signs for Kubernetes.
     pub kubernetes: AuthorityKeys,
+    /// Signs for apiservers towards servers that answer in their place.
+    pub front: AuthorityKeys,
     /// Signs service accounts' tokens: PKCS#8 DER.
     pub service_accounts: Zeroizing<Vec<u8>>,
 }
@@ -87,6 +89,7 @@ impl CoordinatorKeys {
             cairn: take(&mut wire.cairn),
             etcd: take(&mut wire.etcd),
             kubernetes: take(&mut wire.kubernetes),
+            front: take(&mut wire.front),
             service_accounts: Zeroizing::new(std::mem::take(&mut wire.service_account_key)),
         })
     }
@@ -103,6 +106,7 @@ impl CoordinatorKeys {
             etcd: authority(&self.etcd),
             kubernetes: authority(&self.kubernetes),
             service_account_key: self.service_accounts.to_vec(),
+            front: authority(&self.front),
         };
         Zeroizing::new(wire.encode_to_vec())
     }
@@ -124,6 +128,7 @@ formats::strict_message! {
         4 required message(AuthorityWire, AUTHORITY) etcd;
         5 required message(AuthorityWire, AUTHORITY) kubernetes;
         6 required bytes service_account_key;
+        7 required message(AuthorityWire, AUTHORITY) front;
     }
 }
 
@@ -162,6 +167,7 @@ mod tests {
             etcd: authority(4),
             kubernetes: authority(6),
             service_accounts: vec![8; 9].into(),
+            front: authority(9),
         }
     }
 
@@ -177,12 +183,12 @@ mod tests {
     fn nothing_else_is_taken() {
         let bytes = keys().encode();
         assert!(matches!(CoordinatorKeys::decode(&bytes[..bytes.len() - 1]), Err(BadKeys::Malformed(_))));
-        for more in [[7 << 3, 1], [8, 1]] {
+        for more in [[8 << 3, 1], [8, 1]] {
             let refused = CoordinatorKeys::decode(&[&bytes[..], &more].concat()).map(|_| ());
             assert!(matches!(refused, Err(BadKeys::Malformed(_))), "{refused:?}");
         }
-        let newer = [&[8, 2], &bytes[2..]].concat();
-        assert_eq!(CoordinatorKeys::decode(&newer).map(|_| ()), Err(BadKeys::Version(2)));
+        let newer = [&[8, 3], &bytes[2..]].concat();
+        assert_eq!(CoordinatorKeys::decode(&newer).map(|_| ()), Err(BadKeys::Version(3)));
         let short = [&bytes[..2], &[18, 31], &[1; 31][..], &bytes[36..]].concat();
         assert_eq!(CoordinatorKeys::decode(&short).map(|_| ()), Err(BadKeys::MasterSecret(31)));
         let long = vec![0; MOST_BYTES + 1];

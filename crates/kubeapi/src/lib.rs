@@ -14,11 +14,13 @@
 //!   `crates/kubeapi/src/reflector/tests.rs`
 
 mod meta;
+mod moment;
 mod quantity;
 mod reflector;
 mod write;
 
 pub use meta::{ObjectMeta, OwnerReference, brief};
+pub use moment::rfc3339;
 pub use quantity::quantity;
 pub use reflector::{Collection, FollowError, ListRequest, ListStep, Objects, Reflector, Resource};
 pub use write::ApiWrite;

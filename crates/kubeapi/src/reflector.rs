@@ -83,6 +83,8 @@ pub enum FollowError {
 #[derive(Debug)]
 pub struct Reflector<T> {
     collection: Collection,
+    /// Query by which objects are selected, behind other parameters.
+    selection: String,
     /// Objects of a page.
     page: u32,
     state: State<T>,
@@ -142,12 +144,24 @@ struct WatchStatus {
     code: u16,
 }
 
+impl<T> State<T> {
+    /// Beginning of a list.
+    const fn first() -> Self {
+        Self::Lists { token: String::new(), gathered: BTreeMap::new() }
+    }
+}
+
 impl<T: Resource> Reflector<T> {
     /// Follows a collection from the beginning.
     #[must_use]
     pub const fn of(collection: Collection) -> Self {
-        let state = State::Lists { token: String::new(), gathered: BTreeMap::new() };
-        Self { collection, page: PAGE, state, objects: None }
+        Self { collection, selection: String::new(), page: PAGE, state: State::first(), objects: None }
+    }
+
+    /// Follows those objects alone that the query selects: `&labelSelector=…&fieldSelector=…`, as they stand in a path.
+    #[must_use]
+    pub fn selected(collection: Collection, query: &str) -> Self {
+        Self { selection: query.to_owned(), ..Self::of(collection) }
     }
 
     /// Takes that a page was larger than the client reads: the list begins anew, with half as many objects a page. Says whether there can
@@ -155,7 +169,7 @@ impl<T: Resource> Reflector<T> {
     pub fn too_large(&mut self) -> bool {
         let is_more = self.page > 1;
         self.page = (self.page / 2).max(1);
-        self.state = Self::of(self.collection).state;
+        self.state = State::first();
         is_more
     }
 
@@ -168,12 +182,14 @@ impl<T: Resource> Reflector<T> {
     /// The request that is to be made next.
     #[must_use]
     pub fn request(&self) -> ListRequest {
-        let (path, page) = (self.collection.path, self.page);
+        let (path, page, selection) = (self.collection.path, self.page, &self.selection);
         match &self.state {
-            State::Lists { token, .. } if token.is_empty() => ListRequest::List(format!("{path}?limit={page}")),
-            State::Lists { token, .. } => ListRequest::List(format!("{path}?limit={page}&continue={token}")),
+            State::Lists { token, .. } if token.is_empty() => {
+                ListRequest::List(format!("{path}?limit={page}{selection}"))
+            }
+            State::Lists { token, .. } => ListRequest::List(format!("{path}?limit={page}{selection}&continue={token}")),
             State::Watches { version } => ListRequest::Watch(format!(
-                "{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
+                "{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}{selection}&resourceVersion={version}"
             )),
         }
     }
@@ -196,7 +212,7 @@ impl<T: Resource> Reflector<T> {
         let path = self.collection.path;
         let State::Lists { gathered, .. } = &mut self.state else { return Ok(ListStep::Same) };
         let mut gathered = std::mem::take(gathered);
-        self.state = Self::of(self.collection).state;
+        self.state = State::first();
         match status {
             200 => {}
             GONE => return Ok(ListStep::Anew),
@@ -227,7 +243,7 @@ impl<T: Resource> Reflector<T> {
         match status {
             200 => Ok(true),
             GONE => {
-                self.state = Self::of(self.collection).state;
+                self.state = State::first();
                 Ok(false)
             }
             status => Err(FollowError::Refused { path: self.collection.path, status }),
@@ -241,7 +257,7 @@ impl<T: Resource> Reflector<T> {
     pub fn line(&mut self, line: &[u8]) -> Result<ListStep, FollowError> {
         let event = self.event(line);
         if matches!(event, Ok(ListStep::Anew) | Err(_)) {
-            self.state = Self::of(self.collection).state;
+            self.state = State::first();
         }
         event
     }

@@ -12,6 +12,8 @@ pub const VPN_PORT: u16 = 7838;
 pub const ETCD_PEER_PORT: u16 = 7834;
 /// TCP, VPN addresses only: the members' API.
 pub const VPN_API_PORT: u16 = 7835;
+/// TCP, loopback only: usage of nodes and pods, which the apiserver has answered in its place.
+pub const METRICS_PORT: u16 = 7837;
 /// TCP, VPN address and loopback: etcd's clients.
 pub const ETCD_CLIENT_PORT: u16 = 2379;
 /// TCP, VPN address and loopback: the Kubernetes API.
@@ -45,7 +47,7 @@ impl Prefixes {
     /// Address of the service `kubernetes`: the first one, fixed by the apiserver.
     ///
     /// # Panics
-    /// Where services have fewer than eleven addresses: none do.
+    /// Where services have fewer than twelve addresses: none do.
     #[must_use]
     pub fn kubernetes_service(self) -> Ipv4Addr {
         self.services.nth(1).expect("services have more than one address")
@@ -58,6 +60,15 @@ impl Prefixes {
     #[must_use]
     pub fn dns_service(self) -> Ipv4Addr {
         self.services.nth(10).expect("services have more than ten addresses")
+    }
+
+    /// Address of the service `cairn-metrics`: the eleventh one, behind those that charts expect.
+    ///
+    /// # Panics
+    /// As above.
+    #[must_use]
+    pub fn metrics_service(self) -> Ipv4Addr {
+        self.services.nth(11).expect("services have more than eleven addresses")
     }
 
     /// Each with what it is for.

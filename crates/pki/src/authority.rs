@@ -1,4 +1,4 @@
-//! The three authorities. Each signs its own profiles and refuses the others'.
+//! The four authorities. Each signs its own profiles and refuses the others'.
 //!
 //! An authority is a self-signed ECDSA P-256 certificate and its key, nothing else: no intermediates, no state.
 
@@ -62,7 +62,7 @@ pub enum LoadError {
     /// The certificate and the key are not of each other.
     #[error("the stored certificate and key do not belong together")]
     Mismatch,
-    /// The certificate is that of another of the three authorities.
+    /// The certificate is that of another of the four authorities.
     #[error("the stored certificate is not the {0} authority's")]
     WrongKind(AuthorityKind),
 }
@@ -134,7 +134,7 @@ impl Authority {
         Ok(Self { kind, certificate, not_before, not_after, issuer: Issuer::new(params, key) })
     }
 
-    /// Which of the three it is.
+    /// Which of the four it is.
     #[must_use]
     pub const fn kind(&self) -> AuthorityKind {
         self.kind

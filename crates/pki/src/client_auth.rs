@@ -22,9 +22,10 @@ use rustls::{CertificateError, DistinguishedName as RootName, Error, ServerConfi
 
 use crate::authority::IssueError;
 use crate::key::{PrivateKey, PublicKey};
+use crate::profile::FRONT_NAME;
 use crate::server_auth::verify_member;
 use crate::tls::{self, TlsError, TlsIdentity, signatures_of_tls13};
-use crate::verify::public_key_of;
+use crate::verify::{CertificatePurpose, public_key_of, verify};
 
 /// Identity on the other end of a connection that has finished its handshake, by name where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,10 +96,8 @@ impl Owners {
 /// The holder of a certificate that does not call them an owner. Whoever lies about that gains nothing: an owner's key
 /// is known, and nobody is believed to be a machine or a user for their certificate.
 fn other(leaf: &CertificateDer<'_>) -> Option<Who> {
-    let (_, certificate) = x509_parser::parse_x509_certificate(leaf).ok()?;
-    let called = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
     let key = public_key_of(leaf).ok()?.as_ed25519()?;
-    match called {
+    match common_name(leaf).as_deref() {
         Some(OWNER) => None,
         Some(USER) => Some(Who::Person(UserPubKey(key))),
         Some(_) | None => Some(Who::Machine(MachinePubKey(key))),
@@ -149,6 +148,20 @@ pub fn members(
 ) -> Result<ServerConfig, TlsError> {
     let shown = SingleCertAndKey::from(tls::certified(identity)?);
     tls::server(Arc::new(shown), Arc::new(Members { authority, cluster }), time)
+}
+
+/// TLS of a server that answers in the apiserver's place: `identity` is shown to everybody, and whoever calls shows a certificate of
+/// [`FRONT_NAME`] by the authority `front`, good at the time of the call.
+///
+/// # Errors
+/// [`TlsError`] when certificate and key do not fit.
+pub fn apiservers(
+    identity: TlsIdentity<'_>,
+    front: CertificateDer<'static>,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ServerConfig, TlsError> {
+    let shown = SingleCertAndKey::from(tls::certified(identity)?);
+    tls::server(Arc::new(shown), Arc::new(Apiservers(front)), time)
 }
 
 /// The member whose certificate a handshake of [`members`] let through.
@@ -290,4 +303,37 @@ impl ClientCertVerifier for Members {
     }
 
     signatures_of_tls13!();
+}
+
+/// Believes apiservers alone, by their authority.
+#[derive(Debug)]
+struct Apiservers(CertificateDer<'static>);
+
+impl ClientCertVerifier for Apiservers {
+    fn root_hint_subjects(&self) -> &[RootName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let refused = || Error::from(CertificateError::ApplicationVerificationFailure);
+        verify(end_entity, &self.0, CertificatePurpose::Client, now).map_err(|_| refused())?;
+        if common_name(end_entity).as_deref() == Some(FRONT_NAME) {
+            Ok(ClientCertVerified::assertion())
+        } else {
+            Err(refused())
+        }
+    }
+
+    signatures_of_tls13!();
+}
+
+/// Common name of a certificate's subject.
+fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    certificate.subject().iter_common_name().next()?.as_str().ok().map(str::to_owned)
 }

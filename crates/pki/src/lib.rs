@@ -1,6 +1,6 @@
 //! Certificates: issues and verifies them, given the time; and the TLS rules of the machine's own APIs.
 //!
-//! Owns which certificate says what (`profile`), the three authorities that share nothing (`authority`), and who is
+//! Owns which certificate says what (`profile`), the four authorities that share nothing (`authority`), and who is
 //! believed (`client_auth`, `server_auth`, `danger`). Never reads a clock, a file or a socket; never stores a key.
 //!
 //! ```text
@@ -32,7 +32,8 @@ pub use key::{KeyDer, KeyError, PrivateKey, PublicKey, SpkiPin};
 pub use pem::{certificate_pem, private_key_pem, public_key_pem};
 pub use profile::{
     APISERVERS, AlternativeName, AuthorityKind, COORDINATORS, CertificateProfile, CertificateRow, ETCD_KUBERNETES,
-    ETCD_PEER_NAME, ETCD_ROOT, OWNERS, PROXIES, RESOLVERS, SERVICE_LASTS, Usage, cluster_tls_name, machine_tls_name,
+    ETCD_PEER_NAME, ETCD_ROOT, FRONT_NAME, METRICS_NAME, OWNERS, PROXIES, RESOLVERS, SERVICE_LASTS, Usage,
+    cluster_tls_name, machine_tls_name,
 };
 pub use request::{BadRequest, accept_request, make_request};
 pub use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};

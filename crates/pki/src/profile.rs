@@ -58,6 +58,10 @@ pub enum CertificateProfile<'a> {
     },
     /// The apiserver as a client of kubelets.
     ApiserverKubeletClient,
+    /// The apiserver as a client of servers that answer in its place, to which it says who asks.
+    ApiserverFront,
+    /// PID 1 of a control plane as a server that answers in the apiserver's place.
+    MetricsServer,
     /// The controller-manager as a client of the apiserver.
     ControllerManager,
     /// The scheduler as a client of the apiserver.
@@ -99,7 +103,7 @@ pub enum CertificateProfile<'a> {
     LoopbackServer { component: &'a str },
 }
 
-/// Which of the three authorities signs a profile.
+/// Which of the four authorities signs a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AuthorityKind {
     /// Machines and people.
@@ -108,11 +112,13 @@ pub enum AuthorityKind {
     Etcd,
     /// Kubernetes: apiserver, kubelets, controllers, the owner's kubeconfig.
     Kubernetes,
+    /// Apiservers towards servers that answer in their place: some of these believe any name that this authority vouches for.
+    Front,
 }
 
 impl AuthorityKind {
-    /// All three.
-    pub const ALL: [Self; 3] = [Self::Cairn, Self::Etcd, Self::Kubernetes];
+    /// All four.
+    pub const ALL: [Self; 4] = [Self::Cairn, Self::Etcd, Self::Kubernetes, Self::Front];
 
     /// The word for it, in file names and subjects.
     #[must_use]
@@ -121,6 +127,7 @@ impl AuthorityKind {
             Self::Cairn => "cairn",
             Self::Etcd => "etcd",
             Self::Kubernetes => "kubernetes",
+            Self::Front => "front",
         }
     }
 }
@@ -195,6 +202,10 @@ pub const RESOLVERS: &str = "cairn:resolvers";
 pub const PROXIES: &str = "cairn:proxies";
 /// The group the apiserver is in towards kubelets; bound to `system:kubelet-api-admin`.
 pub const APISERVERS: &str = "cairn:apiservers";
+/// Common name by which servers behind the apiserver know it.
+pub const FRONT_NAME: &str = "kube-apiserver";
+/// Name of the server by which `kubectl top` is answered, as the apiserver asks for it: its service's.
+pub const METRICS_NAME: &str = "cairn-metrics.kube-system.svc";
 /// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
 pub const ETCD_PEER_NAME: &str = "peer.etcd.cairn.internal";
 
@@ -225,7 +236,7 @@ impl CertificateProfile<'_> {
     /// Content of the profile's certificates.
     #[must_use]
     pub fn row(&self) -> CertificateRow {
-        use AuthorityKind::{Cairn, Etcd, Kubernetes};
+        use AuthorityKind::{Cairn, Etcd, Front, Kubernetes};
         use Usage::{Both, Client, Server};
         let client = |authority, common_name: &str, organisation, because| CertificateRow {
             authority,
@@ -306,6 +317,18 @@ impl CertificateProfile<'_> {
                 "kube-apiserver-kubelet-client",
                 Some(APISERVERS),
                 "logs and exec; bound to system:kubelet-api-admin and nothing more",
+            ),
+            Self::ApiserverFront => client(
+                Front,
+                FRONT_NAME,
+                None,
+                "vouches for whom it names; an authority of its own, and this its only holder",
+            ),
+            Self::MetricsServer => server(
+                Kubernetes,
+                "cairn:metrics".to_owned(),
+                vec![dns(METRICS_NAME)],
+                "the apiserver asks by the service's name",
             ),
             Self::ControllerManager => client(
                 Kubernetes,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use keys::identity;
 use model::{Caller, ClusterId, ClusterRole, MachineId, MachinePubKey, Secret, UserPubKey};
 use pki::client_auth::{
-    NamedIdentity, Owners, UnknownMember, UnknownOwner, Who, machine_certificate, member, members,
+    NamedIdentity, Owners, UnknownMember, UnknownOwner, Who, apiservers, machine_certificate, member, members,
     nameless_certificate, owner_certificate, server_config, user_certificate,
 };
 use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
 use pki::{
-    Authority, AuthorityKind, CertificateDer, CertificateProfile, ClientIdentity, PrivateKey, TlsIdentity, UnixTime,
-    VerifyError, cluster_tls_name, machine_tls_name,
+    Authority, AuthorityKind, CertificateDer, CertificateProfile, ClientIdentity, METRICS_NAME, PrivateKey,
+    SERVICE_LASTS, TlsIdentity, UnixTime, VerifyError, cluster_tls_name, machine_tls_name,
 };
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -392,6 +392,31 @@ fn the_vpn_api_shakes_hands_with_machines_of_its_cluster_only() {
     let server = members(identity, authority.clone(), cluster, clock(NOW)).unwrap();
     let refused = handshake(ours.client(None), server, &ours.name()).err();
     assert_eq!(refused, Some(Error::NoCertificatesPresented));
+}
+
+/// Neither another name under their authority, nor their name under another, nor a certificate that has ended. Proves: Q3 W7
+#[test]
+fn metrics_are_told_to_apiservers_alone() {
+    let now = || Fixed(NOW).current_time().unwrap();
+    let [front, kubernetes] =
+        [AuthorityKind::Front, AuthorityKind::Kubernetes].map(|kind| Authority::create(kind, now()).unwrap());
+    let dial = |shown: TlsIdentity<'_>, time| {
+        let then = Fixed(time).current_time().unwrap();
+        let serves = kubernetes.issue_with_key(&CertificateProfile::MetricsServer, then).unwrap();
+        let server = apiservers(serves.identity(), front.certificate().clone(), clock(time)).unwrap();
+        let shown = ClientIdentity::new(shown).unwrap();
+        let client = under_authority(kubernetes.certificate().clone(), Some(&shown), clock(time)).unwrap();
+        handshake(client, server, METRICS_NAME).err()
+    };
+    let apiserver = front.issue_with_key(&CertificateProfile::ApiserverFront, now()).unwrap();
+    assert_eq!(dial(apiserver.identity(), NOW), None);
+    let refused = Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
+    assert_eq!(dial(apiserver.identity(), NOW + 2 * SERVICE_LASTS.as_secs()), refused);
+    let kubelet = kubernetes.issue_with_key(&CertificateProfile::ApiserverKubeletClient, now()).unwrap();
+    assert_eq!(dial(kubelet.identity(), NOW), refused, "a certificate of Kubernetes' authority");
+    let own = key(7);
+    let chain = vec![machine_certificate(&own).unwrap()];
+    assert_eq!(dial(TlsIdentity { chain, key: &own }, NOW), refused, "a certificate of its own");
 }
 
 /// Shows one certificate whatever the server asks for, and signs with whatever key it was given.

@@ -30,7 +30,7 @@ fn node() -> NodeName {
     NodeName::chosen("node-1").unwrap()
 }
 
-fn authorities() -> [Authority; 3] {
+fn authorities() -> [Authority; 4] {
     AuthorityKind::ALL.map(|kind| Authority::create(kind, at(NOW)).unwrap())
 }
 
@@ -45,7 +45,7 @@ struct Expected {
 }
 
 fn table(node: &'static NodeName) -> Vec<Expected> {
-    use AuthorityKind::{Cairn, Etcd, Kubernetes};
+    use AuthorityKind::{Cairn, Etcd, Front, Kubernetes};
     let row = |profile, authority, (server, client), subject, names, days| Expected {
         profile,
         authority,
@@ -114,6 +114,15 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             client,
             "O=cairn:apiservers, CN=kube-apiserver-kubelet-client",
             &[],
+            service,
+        ),
+        row(CertificateProfile::ApiserverFront, Front, client, "CN=kube-apiserver", &[], service),
+        row(
+            CertificateProfile::MetricsServer,
+            Kubernetes,
+            server,
+            "CN=cairn:metrics",
+            &["dns:cairn-metrics.kube-system.svc"],
             service,
         ),
         row(
@@ -251,7 +260,7 @@ fn number(machine: MachineId) -> BigUint {
 /// Proves: S5
 #[test]
 fn a_revocation_list_names_the_machines_it_revokes() {
-    let [_, authority, _] = authorities();
+    let [_, authority, ..] = authorities();
     let other = MachineId([0xff; 16]);
     for machines in [BTreeSet::new(), [MACHINE].into(), [MACHINE, other].into()] {
         let list = authority.revoke(&machines, at(NOW)).unwrap();
@@ -428,6 +437,7 @@ fn a_stored_authority_goes_on_where_it_stopped() {
             },
             AuthorityKind::Etcd => CertificateProfile::EtcdMachineClient { machine: MACHINE },
             AuthorityKind::Kubernetes => CertificateProfile::KubeOwner,
+            AuthorityKind::Front => CertificateProfile::ApiserverFront,
         };
         let issued = again.issue_with_key(&profile, at(NOW + DAY)).unwrap();
         assert!(
@@ -438,7 +448,7 @@ fn a_stored_authority_goes_on_where_it_stopped() {
 
 #[test]
 fn a_stored_authority_that_does_not_fit_is_refused() {
-    let [cairn, etcd, _] = authorities();
+    let [cairn, etcd, ..] = authorities();
     let (cairn_key, etcd_key) = (cairn.export_key().unwrap(), etcd.export_key().unwrap());
     let load = |kind, certificate: &[u8], key: &[u8]| Authority::load(kind, certificate, key).map(|_| ());
     let kind = AuthorityKind::Cairn;

@@ -26,6 +26,8 @@ pub enum Credential {
     Apiserver,
     /// The apiserver's towards kubelets.
     ApiserverKubeletClient,
+    /// The apiserver's towards servers that answer in its place.
+    ApiserverFront,
     /// The controller-manager's towards the apiserver.
     ControllerManager,
     /// The scheduler's towards the apiserver.
@@ -45,13 +47,14 @@ pub enum Credential {
 
 impl Credential {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdMachineClient,
         Self::EtcdApiserverClient,
         Self::Apiserver,
         Self::ApiserverKubeletClient,
+        Self::ApiserverFront,
         Self::ControllerManager,
         Self::Scheduler,
         Self::ControllersServer,
@@ -72,6 +75,7 @@ impl Credential {
             Self::EtcdApiserverClient => CertificateProfile::EtcdApiserverClient { machine },
             Self::Apiserver => CertificateProfile::Apiserver { vpn, service: PREFIXES.kubernetes_service() },
             Self::ApiserverKubeletClient => CertificateProfile::ApiserverKubeletClient,
+            Self::ApiserverFront => CertificateProfile::ApiserverFront,
             Self::ControllerManager => CertificateProfile::ControllerManager,
             Self::Scheduler => CertificateProfile::Scheduler,
             Self::ControllersServer => CertificateProfile::LoopbackServer { component: "kube-controllers" },
@@ -100,6 +104,7 @@ impl Credential {
             | Self::EtcdApiserverClient
             | Self::Apiserver
             | Self::ApiserverKubeletClient
+            | Self::ApiserverFront
             | Self::ControllerManager
             | Self::Scheduler
             | Self::ControllersServer
@@ -122,6 +127,7 @@ impl Credential {
             Self::EtcdApiserverClient => "etcd-apiserver-client",
             Self::Apiserver => "apiserver",
             Self::ApiserverKubeletClient => "apiserver-kubelet-client",
+            Self::ApiserverFront => "apiserver-front",
             Self::ControllerManager => "controller-manager",
             Self::Scheduler => "scheduler",
             Self::ControllersServer => "controllers-server",

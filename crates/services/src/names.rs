@@ -32,6 +32,8 @@ pub const IMAGES: &str = "images";
 pub const BOOTSTRAP: &str = "kube.bootstrap";
 /// Task that keeps node objects as the records have them.
 pub const UPKEEP: &str = "kube.upkeep";
+/// Task that says what nodes and pods use, in the apiserver's place.
+pub const METRICS: &str = "kube.metrics";
 /// Task that looks whether the node is Ready.
 pub const OBSERVER: &str = "kube.observer";
 /// Task that serves kubelet as the driver of the machine's volumes.

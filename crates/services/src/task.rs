@@ -24,6 +24,8 @@ pub enum Task {
     Upkeep,
     /// Compiles the policies of Kubernetes' network for all workers.
     PolicyCompiler,
+    /// Says what nodes and pods use, in the apiserver's place.
+    Metrics,
     /// Looks whether the node is Ready.
     Observer,
     /// Tells the pods' resolver where names outside the cluster are asked for.
@@ -42,13 +44,14 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Users,
         Self::Balancer,
         Self::Images,
         Self::Bootstrap,
         Self::Upkeep,
         Self::PolicyCompiler,
+        Self::Metrics,
         Self::Observer,
         Self::Resolvers,
         Self::Volumes,
@@ -66,6 +69,7 @@ impl Task {
             Self::Bootstrap => names::BOOTSTRAP,
             Self::Upkeep => names::UPKEEP,
             Self::PolicyCompiler => names::COMPILES_POLICIES,
+            Self::Metrics => names::METRICS,
             Self::Observer => names::OBSERVER,
             Self::Resolvers => names::RESOLVERS,
             Self::Volumes => names::VOLUMES,
@@ -86,6 +90,8 @@ impl Task {
             Self::Upkeep => vec![Need::finished(names::BOOTSTRAP)],
             Self::PolicyCompiler if plan.wants(ServiceRole::ControlPlane) => vec![Need::finished(names::BOOTSTRAP)],
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
+            // It is asked by the apiserver.
+            Self::Metrics => Vec::new(),
             // It asks another machine's, which no tree of this one knows.
             Self::PolicyCompiler | Self::Observer | Self::Balancer => Vec::new(),
             Self::Resolvers | Self::Registries | Self::Policies => Vec::new(),
@@ -103,7 +109,8 @@ impl Task {
             Self::Balancer | Self::Resolvers => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
             // Whose packets it judges.
             Self::Policies => Spec { content: Fingerprint::of(&plan.assignment.pods()), ..spec },
-            Self::Upkeep | Self::PolicyCompiler | Self::Observer | Self::Volumes | Self::Registries => spec,
+            Self::Upkeep | Self::PolicyCompiler | Self::Metrics | Self::Observer => spec,
+            Self::Volumes | Self::Registries => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
     }
@@ -114,7 +121,7 @@ impl Task {
             // Every coordinator tells workers of policies, with an apiserver of its own or without.
             Self::Users | Self::PolicyCompiler => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
-            Self::Bootstrap | Self::Upkeep => &[ServiceRole::ControlPlane],
+            Self::Bootstrap | Self::Upkeep | Self::Metrics => &[ServiceRole::ControlPlane],
             Self::Images | Self::Observer | Self::Resolvers | Self::Volumes | Self::Pods => &[ServiceRole::Worker],
             Self::Registries | Self::Policies => &[ServiceRole::Worker],
         }

@@ -95,7 +95,7 @@ fn paths(credential: Credential) -> [String; 2] {
 /// Every secret and certificate that exists before the first service starts.
 fn provided(plan: &ServicePlan) -> BTreeSet<String> {
     let accounts = [SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, SECRETS_ENCRYPTION].map(str::to_owned);
-    let authorities = [AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path);
+    let authorities = [AuthorityKind::Etcd, AuthorityKind::Kubernetes, AuthorityKind::Front].map(authority_path);
     let kubernetes = plan.wants(ServiceRole::ControlPlane);
     let credentials = programs(plan).into_iter().flat_map(|(_, program)| program.credentials);
     credentials
@@ -324,10 +324,11 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers kube.proxy kube.dns \
-               kube.balancer images kube.bootstrap kube.upkeep kube.policies kube.observer kube.resolvers kube.volumes \
+               kube.balancer images kube.bootstrap kube.upkeep kube.policies kube.metrics kube.observer kube.resolvers kube.volumes \
                registries policies pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep kube.policies";
+    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep kube.policies \
+                         kube.metrics";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.proxy kube.dns kube.balancer images kube.observer kube.resolvers kube.volumes \
                   registries policies pods";
@@ -479,10 +480,13 @@ fn pod_security_is_baseline_and_exempts_nobody() {
     }
 }
 
+/// Stands for the certificate of Kubernetes' authority.
+const AUTHORITY: &str = "an authority";
+
 /// Proves: W7
 #[test]
 fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
-    for object in bootstrap::sets().into_iter().flat_map(|set| set.objects) {
+    for object in bootstrap::sets(AUTHORITY).into_iter().flat_map(|set| set.objects) {
         let read: serde_json::Value = serde_json::from_str(&object.body).unwrap();
         assert_eq!(read["metadata"]["name"], object.name);
         for subject in read["subjects"].as_array().into_iter().flatten() {
@@ -495,7 +499,7 @@ fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
 /// The mark says that all are there, so it has to come last; and nobody may do anything by it.
 #[test]
 fn the_first_objects_end_with_a_mark_that_allows_nothing() {
-    let sets = bootstrap::sets();
+    let sets = bootstrap::sets(AUTHORITY);
     for set in &sets {
         let (mark, before) = set.objects.split_last().unwrap();
         assert_eq!(format!("{}/{}", mark.path, mark.name), set.mark_path());
@@ -513,7 +517,7 @@ fn the_first_objects_end_with_a_mark_that_allows_nothing() {
 /// Proves: W7
 #[test]
 fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
-    let objects = bootstrap::sets().into_iter().flat_map(|set| set.objects);
+    let objects = bootstrap::sets(AUTHORITY).into_iter().flat_map(|set| set.objects);
     let rules = objects.filter(|object| object.path.ends_with("/clusterroles")).flat_map(|role| {
         let read: serde_json::Value = serde_json::from_str(&role.body).unwrap();
         read["rules"].as_array().unwrap().iter().map(|rule| (role.name, rule.clone())).collect::<Vec<_>>()
@@ -541,6 +545,8 @@ fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
         may("cairn:publishing", "", &["services"], &["list", "watch"]),
         may("cairn:publishing", "discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
         may("cairn:publishing", "", &["services/status"], &["patch"]),
+        may("cairn:metrics", "", &["nodes/stats"], &["get"]),
+        may("cairn:metrics-readers", "metrics.k8s.io", &["nodes", "pods"], &["get", "list"]),
     ];
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 }
@@ -548,7 +554,7 @@ fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
 /// Proves: W7
 #[test]
 fn first_objects_have_names_that_their_kinds_may_have() {
-    for object in bootstrap::sets().iter().flat_map(|set| &set.objects) {
+    for object in bootstrap::sets(AUTHORITY).iter().flat_map(|set| &set.objects) {
         // RFC 1123, section 2.1; roles and what binds them may have any path segment.
         let is_domain = object.name.chars().all(|one| matches!(one, 'a'..='z' | '0'..='9' | '-' | '.'));
         assert!(
@@ -617,7 +623,7 @@ fn one_plan_is_what_its_golden_files_say() {
     for file in files(&plan) {
         golden(file.path.rsplit('/').next().unwrap(), &file.contents);
     }
-    let objects: String = bootstrap::sets()
+    let objects: String = bootstrap::sets(AUTHORITY)
         .iter()
         .flat_map(|set| &set.objects)
         .map(|object| format!("POST {} ({})\n{}\n", object.path, object.because, object.body))

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use keys::derive::sha256;
-use kubeapi::ApiWrite;
+use kubeapi::{ApiWrite, rfc3339};
 use serde_json::json;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 /// Warning that `kubectl describe` shows of an object. Its name follows from its words, so the same warning is told once in its hour,
 /// whoever else tells it.
@@ -47,10 +45,4 @@ impl ObjectWarning<'_> {
         });
         ApiWrite::Create { path: format!("/api/v1/namespaces/{namespace}/events"), body: body.to_string() }
     }
-}
-
-/// Moment as Kubernetes writes it; none past the year 9999.
-fn rfc3339(unix: Duration) -> Option<String> {
-    let seconds = i64::try_from(unix.as_secs()).unwrap_or(i64::MAX);
-    OffsetDateTime::from_unix_timestamp(seconds).ok().and_then(|at| at.format(&Rfc3339).ok())
 }

@@ -71,6 +71,7 @@ impl Clients {
                 AuthorityKind::Cairn => authorities.cairn.issue(&profile, key.public(), now),
                 AuthorityKind::Etcd => authorities.etcd.issue(&profile, key.public(), now),
                 AuthorityKind::Kubernetes => authorities.kubernetes.issue(&profile, key.public(), now),
+                AuthorityKind::Front => authorities.front.issue(&profile, key.public(), now),
             }
         };
         for credential in wanted(plan) {
@@ -96,6 +97,7 @@ impl Clients {
             let accounts = &authorities.service_accounts;
             write(services::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
             write(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
+            put_authority(AuthorityKind::Front, authorities.front.certificate())?;
         }
         let runs_kubernetes = plan.wants(ServiceRole::ControlPlane) || plan.wants(ServiceRole::Worker);
         if runs_kubernetes && (renews || self.kubernetes.is_none()) {
@@ -242,8 +244,12 @@ impl Clients {
         let kubernetes = |of: fn(&KubernetesClients) -> &Arc<ClientConfig>| self.kubernetes.as_ref().map(of);
         let tls = match (authority, client) {
             (AuthorityKind::Etcd, _) => self.etcd.as_ref().map(|it| &it.config),
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => kubernetes(|it| &it.node.config),
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => kubernetes(|it| &it.anonymous),
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn | AuthorityKind::Front, Some(_)) => {
+                kubernetes(|it| &it.node.config)
+            }
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn | AuthorityKind::Front, None) => {
+                kubernetes(|it| &it.anonymous)
+            }
         };
         endpoint(address, tls.expect(ISSUED).clone())
     }

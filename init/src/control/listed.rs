@@ -19,7 +19,17 @@ pub(crate) enum ListedError {
 /// # Errors
 /// [`ListedError`].
 pub(crate) async fn all<T: Resource + Clone>(api: &mut Session, of: Collection) -> Result<Objects<T>, ListedError> {
-    let mut reflector = Reflector::<T>::of(of);
+    selected(api, Reflector::of(of)).await
+}
+
+/// Lists what a follower that has not begun selects, page by page.
+///
+/// # Errors
+/// [`ListedError`].
+pub(super) async fn selected<T: Resource + Clone>(
+    api: &mut Session,
+    mut reflector: Reflector<T>,
+) -> Result<Objects<T>, ListedError> {
     loop {
         match (reflector.objects(), reflector.request()) {
             (Some(objects), _) => return Ok(objects.clone()),

@@ -8,6 +8,7 @@ use api::{ConditionName, Truth};
 use model::NodeName;
 use pki::{Authority, CertificateProfile, ClientIdentity, UnixTime};
 use probe::http::{self, LocalServer, Session};
+use rustls::ClientConfig;
 use services::ServicePlan;
 use services::bootstrap::Object;
 use services::node_status::{self, NodeReadiness, ThisBoot};
@@ -40,7 +41,7 @@ pub(crate) enum Error {
 /// made for this attempt, lasts an hour and never leaves memory.
 pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>) -> Result<(), Error> {
     let mut api = session(&kubernetes, &CertificateProfile::KubeBootstrap, plan.kubernetes_api())?;
-    for set in services::bootstrap::sets() {
+    for set in services::bootstrap::sets(&pki::certificate_pem(kubernetes.certificate())) {
         match api.get(&set.mark_path()).await?.status {
             200 => {}
             404 => create(&mut api, set.objects).await?,
@@ -59,10 +60,18 @@ pub(crate) fn session(
     profile: &CertificateProfile<'_>,
     apiserver: SocketAddrV4,
 ) -> Result<Session, Error> {
+    Ok(Session::with(super::clients::endpoint(apiserver, client(kubernetes, profile)?)))
+}
+
+/// TLS of a client towards servers of Kubernetes, by a certificate that is made for it.
+///
+/// # Errors
+/// The certificate cannot be made or used.
+pub(super) fn client(kubernetes: &Authority, profile: &CertificateProfile<'_>) -> Result<Arc<ClientConfig>, Error> {
     let issued = kubernetes.issue_with_key(profile, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = ClientIdentity::new(issued.identity())?;
-    let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(&identity), Arc::new(Clock))?;
-    Ok(Session::with(super::clients::endpoint(apiserver, Arc::new(tls))))
+    let authority = kubernetes.certificate().clone();
+    Ok(Arc::new(pki::server_auth::under_authority(authority, Some(&identity), Arc::new(Clock))?))
 }
 
 async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {

@@ -69,6 +69,7 @@ pub(super) fn make(
         issued,
         etcd: keys(&Authority::create(AuthorityKind::Etcd, time)?)?,
         kubernetes: keys(&Authority::create(AuthorityKind::Kubernetes, time)?)?,
+        front: keys(&Authority::create(AuthorityKind::Front, time)?)?,
         service_accounts: Zeroizing::new(PrivateKey::generate()?.to_pkcs8()?.expose().to_vec()),
         cairn: keys(&cairn)?,
     };

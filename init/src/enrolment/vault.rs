@@ -9,7 +9,7 @@
 //! | `vpn.key` | 32 bytes |
 //! | `first-contact` | of a cluster's first machine: 32 bytes |
 //! | `peers` | of a machine that joined: the others, as it knew them last; `network::mesh::kept` goes on with it |
-//! | `{cairn,etcd,kubernetes}.crt`, `….key` | of a coordinator: an authority: certificate DER, key PKCS#8 DER |
+//! | `{cairn,etcd,kubernetes,front}.crt`, `….key` | of a coordinator: an authority: certificate DER, key PKCS#8 DER |
 //! | `service-account.key`, `master-secret` | of a coordinator: PKCS#8 DER, 32 bytes |
 
 use std::fs::{self, DirBuilder, File};
@@ -107,6 +107,8 @@ pub(crate) struct Authorities {
     pub(crate) etcd: Authority,
     /// Kubernetes; shared with the API, which signs the owner's kubeconfig.
     pub(crate) kubernetes: Arc<Authority>,
+    /// Apiservers towards servers that answer in their place.
+    pub(crate) front: Authority,
     /// Signs service account tokens; no certificate belongs to it.
     pub(crate) service_accounts: PrivateKey,
 }
@@ -281,21 +283,23 @@ fn coordinator_keys(root: &Path) -> Result<CoordinatorKeys, LoadError> {
         cairn: authority(AuthorityKind::Cairn)?,
         etcd: authority(AuthorityKind::Etcd)?,
         kubernetes: authority(AuthorityKind::Kubernetes)?,
+        front: authority(AuthorityKind::Front)?,
         service_accounts: take(root, SERVICE_ACCOUNT)?,
     })
 }
 
-const fn kinds(keys: &CoordinatorKeys) -> [(AuthorityKind, &AuthorityKeys); 3] {
+const fn kinds(keys: &CoordinatorKeys) -> [(AuthorityKind, &AuthorityKeys); 4] {
     [
         (AuthorityKind::Cairn, &keys.cairn),
         (AuthorityKind::Etcd, &keys.etcd),
         (AuthorityKind::Kubernetes, &keys.kubernetes),
+        (AuthorityKind::Front, &keys.front),
     ]
 }
 
 /// Authorities of a coordinator, if each key is its certificate's.
 fn authorities(keys: &CoordinatorKeys) -> Result<Authorities, LoadError> {
-    let [cairn, etcd, kubernetes] = kinds(keys).map(|(kind, keys)| {
+    let [cairn, etcd, kubernetes, front] = kinds(keys).map(|(kind, keys)| {
         Authority::load(kind, &keys.certificate, &keys.key).map_err(|error| LoadError::Authority(kind, error))
     });
     let service_accounts = PrivateKey::from_pkcs8(&keys.service_accounts);
@@ -303,6 +307,7 @@ fn authorities(keys: &CoordinatorKeys) -> Result<Authorities, LoadError> {
         cairn: cairn?,
         etcd: etcd?,
         kubernetes: kubernetes?.into(),
+        front: front?,
         service_accounts: service_accounts.map_err(|error| LoadError::Key(SERVICE_ACCOUNT, error))?,
     })
 }

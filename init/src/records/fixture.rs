@@ -154,6 +154,7 @@ pub(crate) fn records(facts: &Facts, machines: &[MachineRecord], silent: Option<
         cairn: authority(AuthorityKind::Cairn),
         etcd: authority(AuthorityKind::Etcd),
         kubernetes: authority(AuthorityKind::Kubernetes).into(),
+        front: authority(AuthorityKind::Front),
         service_accounts: PrivateKey::generate().expect("a key"),
     };
     let records = Records::of(&Arc::new(authorities), First::fixture(facts), Directories::default()).expect("a client");

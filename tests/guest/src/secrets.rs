@@ -14,7 +14,7 @@ const MASK: u8 = 0xff;
 /// PID 1 should hold one copy of each, or none.
 pub(super) fn all() -> io::Result<()> {
     say(&format!("core dumps: {}", core_dumps()));
-    for name in ["vpn.key", "master-secret", "cairn.key", "etcd.key", "kubernetes.key"] {
+    for name in ["vpn.key", "master-secret", "cairn.key", "etcd.key", "kubernetes.key", "front.key"] {
         let mut bytes = fs::read(format!("/data/cairn/{name}"))?;
         // PKCS#8 holds the private scalar as an octet string of 32 bytes (RFC 5915, section 3).
         if name.ends_with(".key") && bytes.len() > 32 {

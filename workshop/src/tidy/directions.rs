@@ -58,6 +58,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("services", Kind::Pure),
     ("supervise", Kind::Pure),
     ("unlock", Kind::Pure),
+    ("usage", Kind::Pure),
     ("upkeep", Kind::Pure),
     ("volumes", Kind::Pure),
     ("api", Kind::Wire),

@@ -196,3 +196,17 @@ fn a_token_that_would_be_another_request_is_refused() {
     assert!(matches!(reflector.listed(403, b""), Err(FollowError::Refused { status: 403, .. })));
     assert!(reflector.listed(200, b"{}").is_err(), "no list");
 }
+
+#[test]
+fn a_selection_stands_in_each_request() {
+    let mut reflector = Reflector::<Thing>::selected(THINGS, "&labelSelector=a%3Db");
+    let mut asked = Vec::new();
+    for metadata in [r#"{"continue":"t"}"#, r#"{"resourceVersion":"7"}"#] {
+        let ListRequest::List(path) = reflector.request() else { panic!("it is listed") };
+        asked.push(path);
+        reflector.listed(200, format!(r#"{{"metadata":{metadata},"items":[]}}"#).as_bytes()).expect("a page");
+    }
+    let ListRequest::Watch(path) = reflector.request() else { panic!("it is whole") };
+    asked.push(path);
+    assert!(asked.iter().all(|path| path.contains("&labelSelector=a%3Db&") || path.ends_with("=a%3Db")), "{asked:?}");
+}

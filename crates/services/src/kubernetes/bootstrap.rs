@@ -5,6 +5,7 @@
 //! later release adds one. The last object of a set is a mark that all of it are there: with it nothing of the set is created again, so
 //! what the owner has deleted stays deleted. Before it, an object that is there already (409) is left alone.
 
+use data_encoding::BASE64;
 use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
 use serde_json::{Value, json};
 
@@ -51,9 +52,9 @@ impl ObjectSet {
     }
 }
 
-/// All sets, in the order of creation.
+/// All sets, in the order of creation, for a cluster whose Kubernetes has this authority (PEM).
 #[must_use]
-pub fn sets() -> [ObjectSet; 6] {
+pub fn sets(authority: &str) -> [ObjectSet; 7] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -113,6 +114,20 @@ pub fn sets() -> [ObjectSet; 6] {
                 binding_of(PUBLISHING_ROLE, COORDINATORS, PUBLISHING_ROLE, "PID 1 publishes services"),
             ],
         ),
+        ObjectSet::new(
+            "cairn:bootstrapped-7",
+            vec![
+                role_of_metrics("PID 1 asks kubelets what nodes and pods use"),
+                binding_of(METRICS_ROLE, COORDINATORS, METRICS_ROLE, "PID 1 asks kubelets for usage"),
+                role_of_readers("who may look at pods, or at all, sees what they use"),
+                metrics_service("a name for the address at which each control plane answers itself"),
+                metrics_endpoints("the apiserver goes by endpoints: the address leads to its own machine's PID 1"),
+                metrics_api(
+                    "`kubectl top` and autoscalers are answered by PID 1 of the apiserver's machine",
+                    authority,
+                ),
+            ],
+        ),
     ]
 }
 
@@ -165,6 +180,79 @@ fn role_of_publishing(because: &'static str) -> Object {
         ]),
         because,
     )
+}
+
+/// Role by which usage is asked for.
+const METRICS_ROLE: &str = "cairn:metrics";
+
+fn role_of_metrics(because: &'static str) -> Object {
+    role(METRICS_ROLE, &json!([{ "apiGroups": [""], "resources": ["nodes/stats"], "verbs": ["get"] }]), because)
+}
+
+/// Role that becomes part of the roles `view`, `edit` and `admin`.
+fn role_of_readers(because: &'static str) -> Object {
+    let name = "cairn:metrics-readers";
+    let into = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+    let body = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": name, "labels": { into("view"): "true", into("edit"): "true", into("admin"): "true" } },
+        "rules": [{ "apiGroups": ["metrics.k8s.io"], "resources": ["nodes", "pods"], "verbs": ["get", "list"] }],
+    });
+    Object { path: ROLES, name, body: body.to_string(), because }
+}
+
+const METRICS_SERVICE: &str = "cairn-metrics";
+const METRICS_API: &str = "v1beta1.metrics.k8s.io";
+
+fn metrics_service(because: &'static str) -> Object {
+    let body = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": { "name": METRICS_SERVICE, "namespace": "kube-system" },
+        "spec": {
+            "clusterIP": PREFIXES.metrics_service().to_string(),
+            "ports": [{ "name": "https", "protocol": "TCP", "port": 443 }],
+        },
+    });
+    Object { path: SYSTEM_SERVICES, name: METRICS_SERVICE, body: body.to_string(), because }
+}
+
+fn metrics_endpoints(because: &'static str) -> Object {
+    let body = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": METRICS_SERVICE,
+            "namespace": "kube-system",
+            "labels": {
+                "kubernetes.io/service-name": METRICS_SERVICE,
+                "endpointslice.kubernetes.io/managed-by": "cairn.internal",
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": [{ "addresses": [PREFIXES.metrics_service().to_string()], "conditions": { "ready": true } }],
+        "ports": [{ "name": "https", "protocol": "TCP", "port": 443 }],
+    });
+    let path = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
+    Object { path, name: METRICS_SERVICE, body: body.to_string(), because }
+}
+
+fn metrics_api(because: &'static str, authority: &str) -> Object {
+    let body = json!({
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": { "name": METRICS_API },
+        "spec": {
+            "group": "metrics.k8s.io",
+            "version": "v1beta1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": { "name": METRICS_SERVICE, "namespace": "kube-system", "port": 443 },
+            "caBundle": BASE64.encode(authority.as_bytes()),
+        },
+    });
+    Object { path: "/apis/apiregistration.k8s.io/v1/apiservices", name: METRICS_API, body: body.to_string(), because }
 }
 
 /// Right to follow these resources of an API group.

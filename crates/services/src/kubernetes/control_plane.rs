@@ -2,7 +2,7 @@
 //! Flags: v1.36 (cmd/kube-*/app/options, staging apiserver, controller-manager, cloud-provider).
 
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
-use pki::AuthorityKind;
+use pki::{AuthorityKind, FRONT_NAME};
 use serde_json::json;
 use supervise::Need;
 
@@ -28,6 +28,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     let vpn = plan.vpn();
     let (server, kubelet, store) =
         (Credential::Apiserver, Credential::ApiserverKubeletClient, Credential::EtcdApiserverClient);
+    let front = Credential::ApiserverFront;
     let kubernetes = authority_path(AuthorityKind::Kubernetes);
     let program = ServiceProgram {
         argv: vec![
@@ -69,6 +70,14 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             format!("--kubelet-certificate-authority={kubernetes}"),
             format!("--kubelet-client-certificate={}", kubelet.certificate_path()),
             format!("--kubelet-client-key={}", kubelet.key_path()),
+            // Servers that answer in its place know by these who asks, and that it is the apiserver who says so.
+            format!("--proxy-client-cert-file={}", front.certificate_path()),
+            format!("--proxy-client-key-file={}", front.key_path()),
+            format!("--requestheader-client-ca-file={}", authority_path(AuthorityKind::Front)),
+            format!("--requestheader-allowed-names={FRONT_NAME}"),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
             // Pods are reached at their own addresses: this machine may have no service proxy, and is no worker then.
             "--enable-aggregator-routing=true".to_owned(),
             // A minute after its node is lost a pod is made elsewhere.
@@ -83,7 +92,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             ServiceFile { path: ADMISSION, contents: admission() },
             ServiceFile { path: audit::POLICY, contents: audit::policy() },
         ],
-        credentials: vec![server, kubelet, store],
+        credentials: vec![server, kubelet, front, store],
         probe: ReadinessProbe::HttpsGet {
             address: std::net::SocketAddrV4::new(vpn, KUBERNETES_API_PORT),
             path: "/readyz",

@@ -28,6 +28,7 @@ fn keys() -> CoordinatorKeys {
         cairn: authority(AuthorityKind::Cairn),
         etcd: authority(AuthorityKind::Etcd),
         kubernetes: authority(AuthorityKind::Kubernetes),
+        front: authority(AuthorityKind::Front),
         service_accounts: service_accounts.expose().to_vec().into(),
     }
 }

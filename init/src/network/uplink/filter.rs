@@ -8,7 +8,7 @@
 //!                     wg0     answers, the own VPN address, the own pods       ─► marked; not their gateway; else as it is
 //!   rules of `uplink`: a marked packet may be routed, all others by the table there
 //!   prerouting, output, -105: the addresses of `kubernetes` and `kube-dns` lead to the machine's own balancer and resolver, our own
-//!                     ports to themselves
+//!                     ports to themselves; on a control plane the apiserver's address of `cairn-metrics` leads to its own PID 1
 //!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
@@ -21,8 +21,8 @@ use std::fmt::{Display, Write as _};
 
 use cluster::published::OpenPort;
 use model::{
-    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, PUBLIC_API_PORT, Prefixes, UplinkPort,
-    VPN_API_PORT, VPN_PORT,
+    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, KubernetesRole, METRICS_PORT, PUBLIC_API_PORT,
+    Prefixes, UplinkPort, VPN_API_PORT, VPN_PORT,
 };
 
 /// Bit of a packet's mark that says that it may be routed.
@@ -34,8 +34,8 @@ const KUBELET: u16 = 10_250;
 /// Beginning of the names that the CNI plugin `ptp` gives the links of pods.
 const POD_LINKS: &str = "veth*";
 const MESH: &str = "wg0";
-/// Port of the service `kubernetes`, which the apiserver makes for itself.
-const KUBERNETES_SERVICE: u16 = 443;
+/// Port of the services `kubernetes`, which the apiserver makes for itself, and `cairn-metrics`.
+const HTTPS: u16 = 443;
 /// Port of the service `kube-dns`, and of the machine's own resolver.
 const DNS: u16 = 53;
 /// Destinations that no pod has: loopback, the addresses at which clouds tell a machine's secrets, multicast and above.
@@ -125,12 +125,20 @@ impl Filter<'_> {
                 table.rules(chain, stays.clone());
             }
             let leads = [
-                format!("ip daddr {api} tcp dport {KUBERNETES_SERVICE} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),
+                format!("ip daddr {api} tcp dport {HTTPS} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),
                 format!("ip daddr {dns} udp dport {DNS} dnat ip to {gateway}:{DNS}"),
                 format!("ip daddr {dns} tcp dport {DNS} dnat ip to {gateway}:{DNS}"),
             ];
             table.rules("services", leads.iter().map(|leads| format!("iifname {POD_LINKS} {leads}")));
             table.rules("services-own", leads);
+        }
+        let is_a_control_plane =
+            |assignment: &Assignment| assignment.kubernetes().contains(&KubernetesRole::ControlPlane);
+        if self.assignment.is_some_and(is_a_control_plane) {
+            // What the machine itself sends alone: no pod is led there.
+            let metrics = self.prefixes.metrics_service();
+            let leads = format!("ip daddr {metrics} tcp dport {HTTPS} dnat ip to 127.0.0.1:{METRICS_PORT}");
+            table.rules("services-own", [leads]);
         }
         table.rules("mesh", ["accept".to_owned()]);
 

@@ -96,7 +96,9 @@ fn obey(text: &str, rule: &str, packet: Packet<'_>, mark: &mut u32) -> Option<Fa
             ["reject"] => return Some(Fate::Refused),
             ["notrack"] => return Some(Fate::Untracked),
             ["dnat", "ip", "to", "ip", "daddr"] => return Some(Fate::Stays),
-            ["dnat", "ip", "to", "10.244.0.1:6443" | "10.244.0.1:53"] => return Some(Fate::Translated),
+            ["dnat", "ip", "to", "10.244.0.1:6443" | "10.244.0.1:53" | "127.0.0.1:7837"] => {
+                return Some(Fate::Translated);
+            }
             _ => panic!("`{statement}` of `{rule}` is not known here"),
         };
         if !concerns {
@@ -348,6 +350,24 @@ fn a_pod_speaks_for_itself_alone_and_to_no_metadata() {
     }
     for to in ["127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255"] {
         assert_eq!(sends("10.244.0.2", to), Fate::Dropped, "{to}");
+    }
+}
+
+/// Proves: A7 Q3
+#[test]
+fn only_a_control_planes_own_programs_are_led_to_its_metrics() {
+    let of = |roles: &[KubernetesRole]| {
+        filter(&UPLINKS, Some(&Assignment::first(&Prefixes::of(VPN_PREFIX), roles.iter().copied().collect())))
+    };
+    let (all, worker) = (of(&[KubernetesRole::ControlPlane, KubernetesRole::Worker]), of(&[KubernetesRole::Worker]));
+    let to_metrics =
+        |text, chain, link, kind| fate(text, chain, Fate::Passes(0), packet((link, "10.118.0.1", "10.96.0.11"), kind));
+    let (https, other) = (PacketKind::Tcp(443), PacketKind::Tcp(7837));
+    assert_eq!(to_metrics(&all, "services-own", "lo", https), Fate::Translated);
+    assert_eq!(to_metrics(&all, "services-own", "lo", other), Fate::Passes(0));
+    assert_eq!(to_metrics(&worker, "services-own", "lo", https), Fate::Passes(0));
+    for link in ["veth0", "wg0", "eth0"] {
+        assert_eq!(to_metrics(&all, "services", link, https), Fate::Passes(0), "{link}");
     }
 }
 

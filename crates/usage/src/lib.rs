@@ -1,0 +1,45 @@
+//! Processor time and memory that nodes and pods use, as `kubectl top` and autoscalers ask for them: API `metrics.k8s.io/v1beta1`, which an
+//! apiserver has answered in its place.
+//!
+//! ```text
+//!   path ──► UsageQuestion ──► selection, for the apiserver ──► UsageObject: names, labels, uids ─┐
+//!                                                                                              ├─► UsageAnswer: status, JSON
+//!   kubelets ──► NodeSummary, one of each node ──► Summaries ──────────────────────────────────┘
+//! ```
+//! Pure: paths and bytes in, documents out. Who may ask was decided by the apiserver; objects are selected by it, too, so that labels and
+//! fields mean here what they mean everywhere.
+//!
+//! # Invariants
+//! - What a kubelet says counts for pods whose uid it knows, and for its own node: `crates/usage/src/summary.rs`
+//! - Whatever a kubelet says, an answer is one that a client reads: `crates/usage/src/answer.rs`
+
+mod answer;
+mod question;
+mod summary;
+
+pub use answer::{UsageAnswer, answer, refusal};
+pub use question::{UsageQuestion, UsageSelection};
+pub use summary::{NodeSummary, SUMMARY_PATH, Summaries, UsedResources};
+
+use kubeapi::{Collection, ObjectMeta, Resource};
+use serde::Deserialize;
+
+/// Group of the API, with its version.
+pub const GROUP_VERSION: &str = "metrics.k8s.io/v1beta1";
+/// All nodes, of which metadata alone counts.
+pub const NODES: Collection = Collection { path: "/api/v1/nodes", metadata_only: true };
+/// All pods, of which metadata alone counts.
+pub const PODS: Collection = Collection { path: "/api/v1/pods", metadata_only: true };
+
+/// Node or pod that was selected.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct UsageObject {
+    #[serde(deserialize_with = "kubeapi::brief")]
+    metadata: ObjectMeta,
+}
+
+impl Resource for UsageObject {
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}

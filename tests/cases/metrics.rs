@@ -1,0 +1,69 @@
+//! Usage of nodes and pods as people and autoscalers are told of it, on copies of the machine of `kube.rs`.
+
+use crate::{Case, Context, web_pod};
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::kube::{Cluster, POD};
+use super::pods;
+
+pub(crate) const CASES: &[Case] = &[
+    pods::case("an autoscaler adds a pod by what the first uses", &["Q3"], autoscaled),
+    pods::case("usage of what a selector names is told, and of no other", &["Q3"], selected),
+];
+
+/// A kibibyte for each pod: any uses more.
+fn autoscaled(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.apply(t, &deployment())?;
+    cluster.apply(t, &autoscaler())?;
+    cluster.kubectl(&["wait", "--for=jsonpath={.status.readyReplicas}=2", "deployment/grows", POD])?;
+    let metric = "--output=jsonpath={.status.currentMetrics[0].resource.current.averageValue}";
+    let said = cluster.kubectl(&["get", "hpa/grows", metric])?;
+    ensure!(!["", "0"].contains(&said.as_str()), "it grew by nothing that a pod uses");
+    Ok(())
+}
+
+fn selected(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let told = |what: &[&str]| cluster.kubectl(&[&["top"], what, &["--no-headers"]].concat());
+    for (what, name) in [(&["pods", "--namespace=default"][..], "web "), (&["nodes"], "kube ")] {
+        let deadline = t.within(60);
+        while !told(what).is_ok_and(|said| said.starts_with(name) && said.lines().count() == 1) {
+            ensure!(deadline.left().is_some(), "{:?} of {what:?}", told(what));
+        }
+    }
+    let none = told(&["pods", "--all-namespaces", "--selector=app=nothing"])?;
+    ensure!(none.is_empty(), "{none}");
+    let wrong = told(&["pods", "--selector=app in"]).err();
+    ensure!(wrong.as_ref().is_some_and(|refused| refused.text.contains("selector")), "{wrong:?}");
+    Ok(())
+}
+
+fn deployment() -> Value {
+    let labels = json!({ "app": "grows" });
+    let spec = web_pod("grows", false)["spec"].take();
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "grows" },
+        "spec": {
+            "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": spec },
+        },
+    })
+}
+
+fn autoscaler() -> Value {
+    let memory = json!({ "name": "memory", "target": { "type": "AverageValue", "averageValue": "1Ki" } });
+    json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": { "name": "grows" },
+        "spec": {
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "grows" },
+            "maxReplicas": 2,
+            "metrics": [{ "type": "Resource", "resource": memory }],
+        },
+    })
+}
