@@ -5,7 +5,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use api::Target;
 use clap::Args;
@@ -13,6 +13,7 @@ use data_encoding::BASE64;
 use pki::CertificateDer;
 use zeroize::Zeroizing;
 
+use self::merged::{MergeError, MergedContext};
 use super::out_file::OutFile;
 use crate::clock::Deadline;
 use crate::context::{Context, OpenError};
@@ -20,6 +21,8 @@ use crate::failure::{Advice, Failure, NOTHING};
 use crate::machine::{AskError, CallError, Granted, Listener, Session, TunnelError, ask_certificate};
 use crate::screen::{self, Progress};
 use crate::store::{CallsAs, ClusterName, ClusterRecord, FileError, remove_private};
+
+mod merged;
 
 /// How long a lost machine is waited for before the tunnel gives up: a reboot and then some.
 const COMES_BACK: std::time::Duration = std::time::Duration::from_secs(300);
@@ -29,13 +32,18 @@ const COMES_BACK: std::time::Duration = std::time::Duration::from_secs(300);
 Example:
   cairnctl kubeconfig --out ~/.kube/cairn --port 16443
   kubectl --kubeconfig ~/.kube/cairn get nodes        (in another terminal)
+  cairnctl kubeconfig --merge                         context `cairn-NAME`
 
-The tunnel is open until the command is interrupted; then the file is removed.
+The tunnel is open until the command is interrupted; then the file is removed,
+and so is the context.
 The certificate in an owner's file ends after 24 hours. In a user's file there
 is none: kubectl has this program fetch one, which ends after an hour.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    file: OutFile,
+    file: Option<OutFile>,
+    /// Add a context to kubectl's own kubeconfig, and have it used
+    #[arg(long, required_unless_present = "out", conflicts_with = "out")]
+    merge: bool,
     /// The loopback port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
@@ -53,6 +61,9 @@ pub(crate) enum KubeconfigError {
     /// The file could not be written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// kubectl's own file could not be edited.
+    #[error(transparent)]
+    Merge(#[from] MergeError),
 }
 
 impl Advice for KubeconfigError {
@@ -60,6 +71,7 @@ impl Advice for KubeconfigError {
         match self {
             Self::Certificate(error) => error.code(),
             Self::File(error) => error.code(),
+            Self::Merge(error) => error.code(),
             Self::Program(_) => crate::failure::Code::Failed,
         }
     }
@@ -68,6 +80,7 @@ impl Advice for KubeconfigError {
         match self {
             Self::Certificate(error) => error.unchanged(),
             Self::File(error) => error.unchanged(),
+            Self::Merge(error) => error.unchanged(),
             Self::Program(_) => NOTHING,
         }
     }
@@ -76,13 +89,33 @@ impl Advice for KubeconfigError {
         match self {
             Self::Certificate(error) => error.next(),
             Self::File(error) => error.next(),
+            Self::Merge(error) => error.next(),
             Self::Program(_) => None,
         }
     }
 }
 
+/// Place where a kubeconfig is wanted.
+enum Place<'a> {
+    File(&'a OutFile),
+    /// The file that this kubectl reads by itself.
+    Kubectl(PathBuf),
+}
+
+/// Place of a kubeconfig while its tunnel is open.
+enum Written<'a> {
+    File(&'a OutFile),
+    Context(MergedContext),
+}
+
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    arguments.file.check_free()?;
+    let place = match &arguments.file {
+        Some(file) => {
+            file.check_free()?;
+            Place::File(file)
+        }
+        None => Place::Kubectl(super::kubectl::program()?),
+    };
     let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(arguments.port).await?;
     let granted = ask_certificate(&mut session).await.map_err(KubeconfigError::from)?;
@@ -90,10 +123,19 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
         CallsAs::Owner => format!("good until {}", screen::instant(granted.certificate.expires.0)),
         CallsAs::User => "good as long as you are a user of the cluster".to_owned(),
     };
-    let text = render(context, &meant.record, &granted, listener.address())?;
-    arguments.file.write(text.as_bytes()).map_err(KubeconfigError::from)?;
-    let (file, address) = (arguments.file.path().display(), listener.address());
-    let did = format!("wrote {file}, {lasts}; the tunnel listens on {address}, Ctrl-C ends it");
+    let written = match place {
+        Place::File(file) => {
+            let text = render(context, &meant.record, &granted, listener.address())?;
+            file.write(text.as_bytes()).map_err(KubeconfigError::from)?;
+            Written::File(file)
+        }
+        Place::Kubectl(kubectl) => {
+            let of = (context, &meant.record);
+            Written::Context(MergedContext::add(kubectl, of, &granted, listener.address()).await?)
+        }
+    };
+    let (what, address) = (written.name(), listener.address());
+    let did = format!("wrote {what}, {lasts}; the tunnel listens on {address}, Ctrl-C ends it");
     let told = screen::did(context.format, out, &did).and_then(|()| out.flush());
     let served = match told {
         Ok(()) => tokio::select! {
@@ -103,14 +145,51 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
         Err(nobody_reads) => Err(nobody_reads.into()),
     };
     // It points to a port nobody listens on any more.
-    let removed = remove_private(arguments.file.path());
-    served.map_err(|failure| {
-        failure.leaving(match removed {
-            Ok(()) => format!("the tunnel is closed, and {file} removed"),
-            Err(_) => format!("the tunnel is closed; {file} is still there and leads nowhere"),
-        })
-    })
+    let left = match written.remove().await {
+        Ok(()) => format!("the tunnel is closed, and {what} removed"),
+        Err(_) => format!("the tunnel is closed; {what} is still there and leads nowhere"),
+    };
+    served.map_err(|failure| failure.leaving(left))
 }
+
+impl Written<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::File(file) => file.path().display().to_string(),
+            Self::Context(merged) => format!("context `{}`", merged.name()),
+        }
+    }
+
+    async fn remove(&self) -> Result<(), KubeconfigError> {
+        match self {
+            Self::File(file) => Ok(remove_private(file.path())?),
+            Self::Context(merged) => Ok(merged.remove().await?),
+        }
+    }
+}
+
+/// Holder of the certificate that kubectl shows.
+enum Holder {
+    /// An owner, whose certificate lasts for a day, and is in the file.
+    Owner,
+    /// A user, whose certificate lasts for an hour: kubectl has this program fetch the next.
+    User { program: PathBuf, arguments: Vec<String> },
+}
+
+impl Holder {
+    fn of(context: &Context, record: &ClusterRecord) -> Result<Self, KubeconfigError> {
+        match record.calls {
+            CallsAs::Owner => Ok(Self::Owner),
+            CallsAs::User => {
+                let program = std::env::current_exe().map_err(KubeconfigError::Program)?;
+                Ok(Self::User { program, arguments: fetching(context, &record.name) })
+            }
+        }
+    }
+}
+
+/// Version of the API by which kubectl has a program fetch a certificate.
+const EXEC_API: &str = "client.authentication.k8s.io/v1";
 
 /// Carries connections until something other than the machine's absence stops it.
 pub(crate) async fn keep_open(context: &Context, session: Session, listener: &Listener) -> Result<(), Failure> {
@@ -138,12 +217,9 @@ pub(crate) fn render(
     server: SocketAddr,
 ) -> Result<Zeroizing<String>, KubeconfigError> {
     let (name, certificate) = (&record.name, &granted.certificate);
-    let (role, user) = match record.calls {
-        CallsAs::Owner => ("owner", by_certificate(granted)?),
-        CallsAs::User => {
-            let program = std::env::current_exe().map_err(KubeconfigError::Program)?;
-            ("user", Zeroizing::new(by_program(&program, context, name)))
-        }
+    let (role, user) = match Holder::of(context, record)? {
+        Holder::Owner => ("owner", by_certificate(granted)?),
+        Holder::User { program, arguments } => ("user", Zeroizing::new(by_program(&program, &arguments))),
     };
     Ok(Zeroizing::new(format!(
         "\
@@ -176,7 +252,6 @@ fn certificate_in_base64(der: &[u8]) -> String {
     BASE64.encode(pki::certificate_pem(&CertificateDer::from(der)).as_bytes())
 }
 
-/// An owner's certificate lasts for a day, and is in the file.
 fn by_certificate(granted: &Granted) -> Result<Zeroizing<String>, KubeconfigError> {
     let Granted { key, certificate } = granted;
     let key = Zeroizing::new(BASE64.encode(pki::private_key_pem(&key.to_pkcs8().map_err(AskError::from)?).as_bytes()));
@@ -185,9 +260,8 @@ fn by_certificate(granted: &Granted) -> Result<Zeroizing<String>, KubeconfigErro
     Ok(Zeroizing::new(format!("    client-certificate-data: {certificate}\n    client-key-data: {key}\n")))
 }
 
-/// A user's lasts for an hour: kubectl has this program fetch the next.
-fn by_program(program: &Path, context: &Context, name: &ClusterName) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+/// Arguments by which this program fetches a user's next certificate.
+fn fetching(context: &Context, name: &ClusterName) -> Vec<String> {
     let mut arguments = vec!["--cluster".to_owned(), name.to_string()];
     if let Some(machine) = &context.machine {
         arguments.extend(["--machine".to_owned(), machine.as_str().to_owned()]);
@@ -196,9 +270,14 @@ fn by_program(program: &Path, context: &Context, name: &ClusterName) -> String {
         arguments.extend(["--address".to_owned(), address.to_string()]);
     }
     arguments.extend(["user".to_owned(), "credential".to_owned()]);
+    arguments
+}
+
+fn by_program(program: &Path, arguments: &[String]) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let arguments = arguments.iter().map(|argument| quoted(argument)).collect::<Vec<_>>().join(", ");
     format!(
-        "    exec:\n      apiVersion: client.authentication.k8s.io/v1\n      command: {program}\n      \
+        "    exec:\n      apiVersion: {EXEC_API}\n      command: {program}\n      \
          args: [{arguments}]\n      interactiveMode: Never\n",
         program = quoted(&program.display().to_string()),
     )

@@ -79,10 +79,7 @@ impl Advice for KubectlError {
 }
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context) -> Result<ExitCode, Failure> {
-    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("kubectl")));
-    let program = find(std::env::var_os("CAIRN_KUBECTL"), beside, std::env::var_os("PATH").as_deref())
-        .ok_or(KubectlError::Missing)?;
-
+    let program = program()?;
     let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(0).await?;
     let granted = ask_certificate(&mut session).await.map_err(KubeconfigError::from)?;
@@ -113,6 +110,16 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context) -> Result<Exit
             _interrupted = tokio::signal::ctrl_c() => {}
         }
     }
+}
+
+/// The kubectl that the help names.
+///
+/// # Errors
+/// [`KubectlError::Missing`].
+pub(super) fn program() -> Result<PathBuf, KubectlError> {
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("kubectl")));
+    let path = std::env::var_os("PATH");
+    find(std::env::var_os("CAIRN_KUBECTL"), beside, path.as_deref()).ok_or(KubectlError::Missing)
 }
 
 /// The first kubectl of those the help names.
