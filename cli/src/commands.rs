@@ -10,6 +10,7 @@ pub(crate) mod etcd;
 pub(crate) mod image;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
+mod kubectl_program;
 pub(crate) mod machine;
 pub(crate) mod network;
 mod out_file;

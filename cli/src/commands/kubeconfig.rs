@@ -114,7 +114,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
             file.check_free()?;
             Place::File(file)
         }
-        None => Place::Kubectl(super::kubectl::program()?),
+        None => Place::Kubectl(super::kubectl_program::program()?),
     };
     let (mut session, meant) = context.open_coordinator().await?;
     let listener = Listener::bind(arguments.port).await?;

@@ -9,7 +9,7 @@ use pki::CertificateDer;
 use tokio::process::Command;
 
 use super::{Holder, KubeconfigError};
-use crate::commands::kubectl::KubectlError;
+use crate::commands::kubectl_program::KubectlError;
 use crate::context::Context;
 use crate::failure::{Advice, Code};
 use crate::machine::{AskError, Granted};
