@@ -100,9 +100,12 @@ enum State<T> {
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 struct Page<T> {
     metadata: ListMeta,
-    items: Vec<T>,
+    /// Always there; null in a list of metadata alone that has none.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<T>>,
 }
 
 #[derive(Deserialize)]
@@ -224,7 +227,7 @@ impl<T: Resource> Reflector<T> {
         if ![&version, &token].iter().all(|word| word.bytes().all(is_of_a_token)) {
             return Err(FollowError::Token(path));
         }
-        gathered.extend(page.items.into_iter().map(|item| (key(item.meta()), item)));
+        gathered.extend(page.items.into_iter().flatten().map(|item| (key(item.meta()), item)));
         if token.is_empty() {
             self.state = State::Watches { version };
             self.objects = Some(gathered);

@@ -74,12 +74,17 @@ pub(super) fn client(kubernetes: &Authority, profile: &CertificateProfile<'_>) -
     Ok(Arc::new(pki::server_auth::under_authority(authority, Some(&identity), Arc::new(Clock))?))
 }
 
+/// Creates objects that are not there. A service that is there is answered 422 by an apiserver, which finds its address taken before it
+/// looks for the name: so what is refused is looked for.
 async fn create(api: &mut Session, objects: Vec<Object>) -> Result<(), Error> {
     for object in objects {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {
             201 | 409 => {}
-            status => return Err(Error::Refused { name: object.name, status }),
+            status => match api.get(&format!("{}/{}", object.path, object.name)).await?.status {
+                200 => {}
+                _ => return Err(Error::Refused { name: object.name, status }), // it is not there, or nobody knows
+            },
         }
     }
     Ok(())
@@ -116,5 +121,54 @@ async fn look(api: &mut Session, node: &NodeName, boot: ThisBoot<'_>) -> Result<
         (404, _) => Err(String::from("the node is not registered yet")),
         (200, 404) => Ok(NodeReadiness::LeaseNotRenewed),
         (status, _) => Err(format!("the Kubernetes API answers {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Creates one service where requests are answered so, one after the other; with the paths that were asked for.
+    async fn created(statuses: &[u16]) -> (Result<(), Error>, Vec<String>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("its own");
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut asked = Vec::new();
+            for status in statuses {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(stream.read_u8().await.expect("a request"));
+                }
+                if request.starts_with(b"POST") {
+                    assert_eq!([stream.read_u8().await.ok(), stream.read_u8().await.ok()], [Some(b'{'), Some(b'}')]);
+                }
+                asked.push(String::from_utf8_lossy(&request).split(" HTTP").next().unwrap_or_default().to_owned());
+                let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.expect("it is read");
+            }
+            asked
+        };
+        let object = Object { path: "/services", name: "kube-dns", body: "{}".to_owned(), because: "" };
+        let mut api = Session::with(LocalServer { address, tls: None });
+        let (asked, created) = tokio::join!(serving, create(&mut api, vec![object]));
+        (created, asked)
+    }
+
+    /// Proves: W1
+    #[tokio::test]
+    async fn a_service_that_is_there_already_ends_no_beginning() {
+        for there in [201, 409] {
+            assert!(created(&[there]).await.0.is_ok(), "{there}");
+        }
+        let (there, asked) = created(&[422, 200]).await;
+        assert!(there.is_ok() && asked == ["POST /services", "GET /services/kube-dns"], "{there:?}: {asked:?}");
+        for refused in [[422, 404], [403, 403], [422, 503]] {
+            let (created, _) = created(&refused).await;
+            assert!(matches!(created, Err(Error::Refused { name: "kube-dns", status }) if status == refused[0]));
+        }
     }
 }

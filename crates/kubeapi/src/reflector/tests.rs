@@ -195,6 +195,16 @@ fn a_token_that_would_be_another_request_is_refused() {
     let mut reflector = Reflector::<Thing>::of(THINGS);
     assert!(matches!(reflector.listed(403, b""), Err(FollowError::Refused { status: 403, .. })));
     assert!(reflector.listed(200, b"{}").is_err(), "no list");
+    assert!(reflector.listed(200, br#"{"metadata":{"resourceVersion":"7"}}"#).is_err(), "no items");
+}
+
+/// A list of metadata alone, of which there is none, is written so. Proves: Q3
+#[test]
+fn a_list_without_objects_may_have_null_for_them() {
+    let mut reflector = Reflector::<Thing>::of(THINGS);
+    let listed = reflector.listed(200, br#"{"metadata":{"resourceVersion":"7"},"items":null}"#);
+    assert!(matches!(listed, Ok(ListStep::Changed)), "{listed:?}");
+    assert_eq!(reflector.objects(), Some(&Objects::new()));
 }
 
 #[test]

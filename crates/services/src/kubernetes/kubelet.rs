@@ -100,7 +100,9 @@ fn configuration(plan: &ServicePlan) -> String {
         // Of what was pulled: the images of the root and imported ones are pinned, since nobody could fetch them again.
         "imageGCHighThresholdPercent": 85,
         "imageGCLowThresholdPercent": 80,
-        "nodeStatusUpdateFrequency": "4s",
+        // Neither how often it looks at its node nor how often it tells: one that is named is both, and each tale is a write that all
+        // who watch nodes are told of. Unnamed it looks each 10 s, and tells what has changed, or all each 5 min; the lease says that
+        // it lives.
         // Renewed four times in that (kubelet, `renewIntervalFraction`).
         "nodeLeaseDurationSeconds": 20,
         "rotateCertificates": false,
