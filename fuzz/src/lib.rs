@@ -13,6 +13,7 @@ pub mod certificates;
 pub mod corpus;
 pub mod images;
 pub mod programs;
+pub mod snapshots;
 pub mod table;
 pub mod volumes;
 
@@ -226,6 +227,11 @@ pub const TARGETS: &[FuzzTarget] = &[
         name: "etcd_defragmented",
         run: calls::etcd_defragmented,
         because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget {
+        name: "snapshot",
+        run: snapshots::snapshot,
+        because: "an owner's file, which anybody may have written",
     },
     FuzzTarget {
         name: "volume_removed",

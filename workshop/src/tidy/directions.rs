@@ -56,6 +56,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("keys", Kind::Pure),
     ("pki", Kind::Pure),
     ("services", Kind::Pure),
+    ("snapshot", Kind::Pure),
     ("supervise", Kind::Pure),
     ("unlock", Kind::Pure),
     ("usage", Kind::Pure),
