@@ -4,6 +4,7 @@
 //! ```text
 //!   cluster::Txn ──[txn]──► TxnRequest ══ etcd ══► TxnResponse ──► cluster::Outcome
 //!   RecordsReader ──► RangeRequest, page by page, all of one revision ══► cluster::View
+//!   RegistryReader ──► the same for Kubernetes' objects ══► entries of a snapshot
 //!   a View's revision ──[watch]──► WatchRequest ══► changes, revision by revision
 //!   MemberListResponse, each one's StatusResponse ──[members]──► cluster::Members ──Step──► one change of them
 //!                                                     └──► cluster::backends::Backends ──► one defragmentation
@@ -15,14 +16,18 @@
 
 pub mod audit;
 pub mod members;
+mod pages;
 mod reading;
+mod registry;
 mod txn;
 mod watch;
 pub mod wire;
 
 use cluster::state::KeyValue;
 
-pub use reading::{Progress, RecordsReader};
+pub use pages::Progress;
+pub use reading::RecordsReader;
+pub use registry::{ForgottenRevision, RegistryReader};
 pub use txn::{outcome, transaction};
 pub use watch::{WatchAnswer, watch_from, watched};
 pub use wire::etcdserverpb::auth_client::AuthClient;

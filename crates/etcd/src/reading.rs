@@ -1,13 +1,12 @@
 //! All that Cairn keeps in etcd, read page by page, all pages of one revision. The audit is left out: nothing is decided by it.
 
-use std::ops::Range;
-
 use cluster::key::{AUDIT, PREFIX};
 use cluster::state::{BadState, KeyValue};
 use cluster::view::View;
 
+use crate::pages::{Pages, Progress};
 use crate::wire::etcdserverpb::{RangeRequest, RangeResponse};
-use crate::{BadAnswer, behind, header, number, pair};
+use crate::{BadAnswer, behind, pair};
 
 /// Keys of a page, some 100 KiB; with the largest records less than [`RecordsReader::MOST_BYTES`].
 const PAGE: i64 = 256;
@@ -16,12 +15,8 @@ const PAGE: i64 = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordsReader {
     pairs: Vec<KeyValue>,
-    /// Revision of the first page, and so of all.
-    revision: Option<u64>,
-    /// Keys that are still to be read, without the audit.
-    range: Range<Vec<u8>>,
-    /// The range that comes then.
-    last: Option<Range<Vec<u8>>>,
+    /// All keys but the audit's.
+    pages: Pages,
 }
 
 impl RecordsReader {
@@ -31,20 +26,14 @@ impl RecordsReader {
     /// Begins to read, at the first page.
     #[must_use]
     pub fn begin() -> Self {
-        let last = Some(behind(AUDIT)..behind(PREFIX));
-        Self { pairs: Vec::new(), revision: None, range: PREFIX.into()..AUDIT.into(), last }
+        let ranges = [PREFIX.into()..AUDIT.into(), behind(AUDIT)..behind(PREFIX)];
+        Self { pairs: Vec::new(), pages: Pages::of(ranges, PAGE) }
     }
 
     /// The page to ask for. Before it answers the first one, etcd has its other members say what the newest revision is.
     #[must_use]
     pub fn page(&self) -> RangeRequest {
-        RangeRequest {
-            key: self.range.start.clone(),
-            range_end: self.range.end.clone(),
-            revision: self.revision.map_or(0, number),
-            limit: PAGE,
-            ..RangeRequest::default()
-        }
+        self.pages.page()
     }
 
     /// Takes a page. After the last one it is all that there is.
@@ -52,28 +41,11 @@ impl RecordsReader {
     /// # Errors
     /// [`BadAnswer`]: begin anew.
     pub fn take(&mut self, answer: RangeResponse) -> Result<Progress, BadAnswer> {
-        if self.revision.is_none() {
-            self.revision = Some(header(answer.header.as_ref())?);
-        }
+        let progress = self.pages.take(&answer)?;
         for read in answer.kvs {
             self.pairs.push(pair(read)?);
         }
-        if answer.more {
-            let mut next = self.pairs.last().ok_or(BadAnswer::Page)?.key.clone();
-            next.push(0); // the first key that can be behind it
-            if next <= self.range.start {
-                return Err(BadAnswer::Page);
-            }
-            self.range.start = next;
-            return Ok(Progress::More);
-        }
-        match self.last.take() {
-            Some(last) => {
-                self.range = last;
-                Ok(Progress::More)
-            }
-            None => Ok(Progress::Done),
-        }
+        Ok(progress)
     }
 
     /// View of the records that were read.
@@ -81,17 +53,8 @@ impl RecordsReader {
     /// # Errors
     /// [`BadState`] names the key that cannot be understood.
     pub fn view(self) -> Result<View, BadState> {
-        View::read(self.pairs, self.revision.unwrap_or(0))
+        View::read(self.pairs, self.pages.revision().unwrap_or(0))
     }
-}
-
-/// Whether there is more to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    /// Ask for the next page.
-    More,
-    /// All is read.
-    Done,
 }
 
 #[cfg(test)]
