@@ -127,7 +127,7 @@ pub(crate) enum Command {
     /// Volumes that workers keep for claims: list, remove
     #[command(subcommand)]
     Volume(volume::Command),
-    /// etcd, which keeps the cluster's records: status, defragment
+    /// etcd, which keeps the cluster's records and Kubernetes' objects: status, defragment, snapshot
     #[command(subcommand)]
     Etcd(etcd::Command),
     /// Ports that machines open to the networks of their uplinks: add, list, remove

@@ -27,5 +27,5 @@ pub(crate) use certificate::{AskError, Granted, ask_certificate};
 pub(crate) use contact::{ContactError, Expected, meet};
 pub use dial::{Address, BadAddress, Carries, DialError, Stream, channel, handshake};
 pub(crate) use import::PIECE;
-pub(crate) use session::{Defragmentation, Session, SessionError, public_state};
+pub(crate) use session::{Defragmentation, Session, SessionError, SnapshotPieces, public_state};
 pub(crate) use tunnel::{Listener, TunnelError};

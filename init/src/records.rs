@@ -25,6 +25,7 @@ mod own;
 mod read;
 mod recovery;
 mod revocation;
+mod snapshot;
 mod turn;
 mod users;
 
@@ -73,6 +74,7 @@ pub(crate) use recovery::{
     Error as RecoveryError, RecoveryRefusal, begin as begin_recovery, forget as drop_recovery, noted as noted_recovery,
 };
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
+pub(crate) use snapshot::SnapshotStop;
 use turn::{Asked, Turn};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::{has_begun as etcd_has_begun, known as etcd_users};

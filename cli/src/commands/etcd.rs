@@ -1,5 +1,7 @@
-//! `etcd …`: how the members of etcd are, which keeps the cluster's records and Kubernetes' objects, and the defragmentation of their
-//! backends.
+//! `etcd …`: how the members of etcd are, which keeps the cluster's records and Kubernetes' objects, the defragmentation of their
+//! backends, and snapshots of these objects.
+
+mod snapshot;
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -21,6 +23,8 @@ pub(crate) enum Command {
     Status,
     /// Give what is free in etcd's files back to the disk, member by member
     Defragment(Defragment),
+    /// Write what Kubernetes keeps into a file
+    Snapshot(snapshot::Snapshot),
 }
 
 #[derive(Debug, Args)]
@@ -109,6 +113,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
     match command {
         Command::Status => status(context, out).await,
         Command::Defragment(arguments) => arguments.run(context, out).await,
+        Command::Snapshot(arguments) => arguments.run(context, out).await,
     }
 }
 

@@ -59,6 +59,14 @@ pub(crate) struct Begun<'a> {
 }
 
 impl Begun<'_> {
+    /// Writes bytes that others follow.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.file.append(bytes)
+    }
+
     /// Writes it, whole or not at all; a file that has come since it was begun is not replaced either.
     ///
     /// # Errors

@@ -226,6 +226,7 @@ impl public_server::Public for Api {
     type ListImagesStream = Answers<ListImagesResponse>;
     type ListVolumesStream = Answers<ListVolumesResponse>;
     type DefragmentEtcdStream = Answers<DefragmentEtcdResponse>;
+    type SnapshotKubernetesStream = Answers<SnapshotKubernetesResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
     type ListMachinesStream = Answers<ListMachinesResponse>;
     type ListTicketsStream = Answers<ListTicketsResponse>;
@@ -501,6 +502,20 @@ impl public_server::Public for Api {
         let stops = Err(Status::failed_precondition("the etcd of m2 does not answer, or follows no leader"));
         let stops = self.refuses.lock().unwrap().then_some(stops);
         Ok(Response::new(Box::pin(tokio_stream::iter(steps.chain(stops).collect::<Vec<_>>()))))
+    }
+
+    /// Tells its snapshot in pieces; where it refuses, half of it and a reason.
+    async fn snapshot_kubernetes(
+        &self,
+        _: Request<SnapshotKubernetesRequest>,
+    ) -> Result<Response<Self::SnapshotKubernetesStream>, Status> {
+        self.owners_call("SnapshotKubernetes")?;
+        let (bytes, refuses) = (self.snapshot.lock().unwrap().clone(), *self.refuses.lock().unwrap());
+        let told = if refuses { &bytes[..bytes.len() / 2] } else { &bytes };
+        let mut answers: Vec<_> =
+            told.chunks(7).map(|piece| Ok(SnapshotKubernetesResponse { data: piece.to_vec() })).collect();
+        answers.extend(refuses.then(|| Err(Status::out_of_range("etcd has forgotten revision 7 while it was read"))));
+        Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
     }
 
     async fn conditions(&self, _: Request<ConditionsRequest>) -> Result<Response<ConditionsResponse>, Status> {

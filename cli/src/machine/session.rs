@@ -14,8 +14,8 @@ use api::wire::{
     ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest,
     PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest,
     RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest,
-    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, StatusRequest, TimelineRequest, UnpublishRequest,
-    WaitConditionRequest,
+    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, SnapshotKubernetesRequest, SnapshotKubernetesResponse,
+    StatusRequest, TimelineRequest, UnpublishRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DefragmentStep, DrainRequest, ImageToImport, ListPage, ListedEtcd, ListedImage,
@@ -391,6 +391,11 @@ impl Session {
         soon(DEFRAGMENT, self.client.defragment_etcd(request)).await.map(Defragmentation)
     }
 
+    /// Has the machine tell Kubernetes' objects as a snapshot.
+    pub(crate) async fn snapshot_kubernetes(&mut self) -> Result<SnapshotPieces, CallError> {
+        soon(SNAPSHOT, self.client.snapshot_kubernetes(SnapshotKubernetesRequest {})).await.map(SnapshotPieces)
+    }
+
     /// Has a person own the cluster no more.
     pub(crate) async fn remove_owner(&mut self, key: OwnerPubKey) -> Result<(), CallError> {
         let request: RemoveOwnerRequest = key.into();
@@ -487,6 +492,20 @@ impl Defragmentation {
         let step = timeout(STEP, self.0.message()).await.map_err(|_| CallError::Late { method: DEFRAGMENT })?;
         let step = step.map_err(CallError::of(DEFRAGMENT))?;
         step.map(DefragmentStep::try_from).transpose().map_err(CallError::answer(DEFRAGMENT))
+    }
+}
+
+const SNAPSHOT: &str = "SnapshotKubernetes";
+
+/// Pieces of a snapshot, which are not checked yet.
+#[derive(Debug)]
+pub(crate) struct SnapshotPieces(tonic::Streaming<SnapshotKubernetesResponse>);
+
+impl SnapshotPieces {
+    /// The next piece; none behind the last one.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, CallError> {
+        let piece = timeout(ANSWER, self.0.message()).await.map_err(|_| CallError::Late { method: SNAPSHOT })?;
+        Ok(piece.map_err(CallError::of(SNAPSHOT))?.map(|piece| piece.data))
     }
 }
 

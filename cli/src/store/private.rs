@@ -102,6 +102,11 @@ impl NewFile {
         Ok(Self { path: path.to_owned(), file })
     }
 
+    /// Writes bytes that others follow.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.file.write_all(bytes).map_err(FileError::at("write", &self.path))
+    }
+
     /// Writes it, and puts it in the place of one that may be there.
     pub(crate) fn replace(mut self, bytes: &[u8]) -> Result<(), FileError> {
         self.fill(bytes)?;
@@ -122,8 +127,8 @@ impl NewFile {
     }
 
     fn fill(&mut self, bytes: &[u8]) -> Result<(), FileError> {
-        let written = self.file.write_all(bytes).and_then(|()| self.file.as_file().sync_all());
-        written.map_err(FileError::at("write", &self.path))
+        self.append(bytes)?;
+        self.file.as_file().sync_all().map_err(FileError::at("write", &self.path))
     }
 }
 

@@ -143,6 +143,7 @@ pub const TABLE: &[Row] = &[
     changing("/cairn.v1.Public/RemoveVolume", MEMBER, "destroys what pods have written"),
     owner("/cairn.v1.Public/EtcdStatus", MEMBER, "tells how the cluster's store is, member by member"),
     changing("/cairn.v1.Public/DefragmentEtcd", MEMBER, "has members of etcd answer nothing for a while"),
+    changing("/cairn.v1.Public/SnapshotKubernetes", MEMBER, "hands out all that Kubernetes keeps"),
     Row {
         audit: Audit::Recorded,
         permission: Permission::Machine,
@@ -498,6 +499,7 @@ mod tests {
             "RemoveImage",
             "RemoveVolume",
             "DefragmentEtcd",
+            "SnapshotKubernetes",
             "Redeem",
             "ReleaseKey",
             "GiveClusterKey",
@@ -591,6 +593,7 @@ mod tests {
             ("Public/RemoveVolume", Permission::Owner, &[Running]),
             ("Public/EtcdStatus", Permission::Owner, &[Running]),
             ("Public/DefragmentEtcd", Permission::Owner, &[Running]),
+            ("Public/SnapshotKubernetes", Permission::Owner, &[Running]),
             ("Public/Redeem", Permission::Machine, &[Running]),
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),

@@ -1,8 +1,12 @@
-//! etcd as owners look at it and have it defragmented, by coordinators that are fakes.
+//! etcd as owners look at it, have it defragmented and take snapshots, by coordinators that are fakes.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use ::snapshot::{KubernetesRelease, SnapshotHead, SnapshotSummary, SnapshotWriter};
 use api::EtcdAnswer;
 use cluster::backends::Backend;
-use model::NodeName;
+use model::{ClusterId, NodeName};
 
 use super::*;
 use crate::args::{self, Cli};
@@ -122,4 +126,70 @@ async fn the_coordinator_whose_etcd_leads_is_asked() {
     assert_eq!(said, "first: 100 MiB before, 3 MiB now\n");
     assert!(two.node.calls().contains(&"DefragmentEtcd"));
     assert!(!two.coordinator.calls().contains(&"DefragmentEtcd"));
+}
+
+/// A snapshot of two objects, as a coordinator tells it.
+fn snapshot_of(cluster: ClusterId) -> (Vec<u8>, SnapshotSummary) {
+    let head = SnapshotHead { cluster, release: KubernetesRelease(1, 36, 3), revision: 7 };
+    let mut bytes = Vec::new();
+    let mut writer = SnapshotWriter::begin(&head, &mut bytes);
+    for key in ["/registry/namespaces/web", "/registry/pods/web/a"] {
+        writer.add(key.as_bytes(), b"k8s", &mut bytes).unwrap();
+    }
+    let summary = writer.finish(&mut bytes);
+    (bytes, summary)
+}
+
+/// Proves: Q4 Q6
+#[tokio::test]
+async fn a_snapshot_is_a_private_file_of_all_that_was_told() {
+    let (_root, context, coordinator) = led().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("home.snapshot");
+    let path = file.to_str().unwrap();
+    let (bytes, summary) = snapshot_of(coordinator.pins().cluster);
+    coordinator.snapshot.lock().unwrap().clone_from(&bytes);
+    let (done, said) = did(&["snapshot", "--out", path], &context).await;
+    done.unwrap();
+    assert_eq!(said, format!("{path}: 2 objects of Kubernetes v1.36.3, revision 7, {} B\n", bytes.len()));
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let (taken, _) = did(&["snapshot", "--out", path], &context).await;
+    assert!(taken.unwrap_err().reason().contains("exists"));
+    assert_eq!(coordinator.calls().iter().filter(|call| **call == "SnapshotKubernetes").count(), 1);
+    let context = Context { format: Format::Json, ..context };
+    let (done, said) = did(&["snapshot", "--out", path, "--force"], &context).await;
+    done.unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["objects"], &said["revision"]), (&2.into(), &7.into()));
+    assert_eq!(said["sha256"], data_encoding::HEXLOWER.encode(&summary.hash));
+}
+
+/// Proves: Q4
+#[tokio::test]
+async fn what_is_no_whole_snapshot_leaves_no_file() {
+    let (_root, context, coordinator) = led().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("home.snapshot");
+    let (bytes, _) = snapshot_of(coordinator.pins().cluster);
+    let refused = async |told: &[u8]| {
+        told.clone_into(&mut coordinator.snapshot.lock().unwrap());
+        let (done, _) = did(&["snapshot", "--out", path.to_str().unwrap()], &context).await;
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nor a part of it");
+        let (failure, mut printed) = (done.unwrap_err(), Vec::new());
+        failure.print(&mut printed).unwrap();
+        (failure.code(), String::from_utf8(printed).unwrap())
+    };
+    let (code, cut) = refused(&bytes[..bytes.len() - 1]).await;
+    assert!(cut.contains("the snapshot is cut off\n  no file was written, and the cluster is as it was\n"), "{cut}");
+    assert_eq!(code, Code::Failed);
+    let mut flipped = bytes.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    assert!(refused(&flipped).await.1.contains("its hash is another one"));
+    let (other, _) = snapshot_of(ClusterId([9; 16]));
+    assert!(refused(&other).await.1.contains("the snapshot is of another cluster"));
+    *coordinator.refuses.lock().unwrap() = true;
+    let (_, stopped) = refused(&bytes).await;
+    assert!(stopped.contains("etcd has forgotten revision 7"), "{stopped}");
+    assert!(stopped.contains("  next: try again, from nearer"), "{stopped}");
 }

@@ -27,6 +27,8 @@ pub(crate) struct FakeState {
     pub(crate) workers: Mutex<Vec<WorkerVolumes>>,
     /// Members of etcd.
     pub(crate) etcd: Mutex<Vec<ListedEtcd>>,
+    /// Bytes of the snapshot that it tells.
+    pub(crate) snapshot: Mutex<Vec<u8>>,
     /// The configs that it took while it was blank.
     pub(crate) configs: Mutex<Vec<Vec<u8>>>,
     /// Whether it refuses them all.

@@ -11,7 +11,7 @@ use door::Room;
 use keys::directory::Directory;
 use model::{OwnerPubKey, UserName};
 use pki::SpkiPin;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tonic::Status;
 
 #[cfg(feature = "faults")]
@@ -130,6 +130,7 @@ pub(crate) struct Reach {
     pub(super) forwards: Arc<Forwards<OwnerPubKey>>,
     pub(super) users_forwards: Arc<Forwards<UserName>>,
     pub(super) imports: Imports,
+    pub(super) snapshots: Snapshots,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
     /// Calls of coordinators about volumes, each of which waits for those before it.
@@ -152,6 +153,7 @@ impl Default for Reach {
             forwards: Forwards::within(OF_OWNERS),
             users_forwards: Forwards::within(OF_USERS),
             imports: Imports::default(),
+            snapshots: Snapshots::default(),
             machines: Underway::at_most(1),
             orders: Underway::at_most(4),
             recovers: Notify::new(),
@@ -300,6 +302,30 @@ impl Imports {
     }
 }
 
+/// Snapshots of Kubernetes' objects: one is made at a time, whoever asks.
+#[derive(Debug)]
+pub(super) struct Snapshots(Arc<Semaphore>);
+
+impl Default for Snapshots {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
+    }
+}
+
+impl Snapshots {
+    /// Begins one; its place is given back when it is dropped.
+    ///
+    /// # Errors
+    /// When another one is made.
+    pub(super) fn begin(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.0).try_acquire_owned().map_err(|_taken| {
+            Status::resource_exhausted(
+                "this coordinator makes another snapshot; nothing was done; ask another one, or try again later",
+            )
+        })
+    }
+}
+
 /// Refusal of a call that only a member can answer.
 pub(super) fn no_member() -> Status {
     Status::failed_precondition("the machine is no member yet")
@@ -373,6 +399,17 @@ mod tests {
         })
         .await
         .expect("the first has ended");
+    }
+
+    /// Proves: Q1
+    #[test]
+    fn one_snapshot_is_made_at_a_time() {
+        let snapshots = Snapshots::default();
+        let first = snapshots.begin().expect("nobody is before it");
+        let busy = snapshots.begin().expect_err("the first is not made yet");
+        assert_eq!(busy.code(), Code::ResourceExhausted);
+        drop(first);
+        assert!(snapshots.begin().is_ok());
     }
 
     /// Proves: A6

@@ -26,7 +26,7 @@ use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{
     activate, cluster_volumes, contribute, drain, etcd, forward, images, leaving, machines, person, records, recover,
-    redeem, release, volumes,
+    redeem, release, snapshot, volumes,
 };
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
@@ -472,6 +472,15 @@ impl api::public_server::Public for Public {
         request: Request<wire::DefragmentEtcdRequest>,
     ) -> Result<Response<Self::DefragmentEtcdStream>, Status> {
         Ok(Response::new(etcd::defragment(&self.0, request.into_inner().machines()?)?))
+    }
+
+    type SnapshotKubernetesStream = Answers<wire::SnapshotKubernetesResponse>;
+
+    async fn snapshot_kubernetes(
+        &self,
+        _: Request<wire::SnapshotKubernetesRequest>,
+    ) -> Result<Response<Self::SnapshotKubernetesStream>, Status> {
+        Ok(Response::new(snapshot::take(&self.0)?))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
