@@ -16,6 +16,7 @@ mod dial;
 #[cfg(test)]
 pub(crate) mod fake;
 mod import;
+mod restore;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -27,5 +28,6 @@ pub(crate) use certificate::{AskError, Granted, ask_certificate};
 pub(crate) use contact::{ContactError, Expected, meet};
 pub use dial::{Address, BadAddress, Carries, DialError, Stream, channel, handshake};
 pub(crate) use import::PIECE;
+pub(crate) use restore::Restore;
 pub(crate) use session::{Defragmentation, Session, SessionError, SnapshotPieces, public_state};
 pub(crate) use tunnel::{Listener, TunnelError};

@@ -6,7 +6,7 @@ use api::wire;
 use api::{
     Claim, Condition, DefragmentStep, FieldError, HandedOver, KeyRequest, ListPage, ListedEtcd, ListedMachine,
     ListedOwner, ListedRegistry, ListedTicket, MachineChange, MachineStatus, Milestone, NewTicket, OwnerHalf, Presence,
-    PublicState, Recovery, ReleasedKey, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
+    PublicState, Recovery, ReleasedKey, RestoreStage, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
 };
 use cluster::Knowledge;
 use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UserRecord, UserTerms};
@@ -175,6 +175,11 @@ pub fn etcd_listed(bytes: &[u8]) -> ParseVerdict {
 /// Step of a defragmentation, as an owner is told of it.
 pub fn etcd_defragmented(bytes: &[u8]) -> ParseVerdict {
     message::<wire::DefragmentEtcdResponse, DefragmentStep>(bytes)
+}
+
+/// Stage of a restore, as an owner is told of it.
+pub fn restore_stage(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::RestoreKubernetesResponse, RestoreStage>(bytes)
 }
 
 /// The volume that an owner has deleted.

@@ -13,6 +13,7 @@ pub mod certificates;
 pub mod corpus;
 pub mod images;
 pub mod programs;
+pub mod records;
 pub mod snapshots;
 pub mod table;
 pub mod volumes;
@@ -22,7 +23,6 @@ use std::convert::Infallible;
 use api::HandedIn;
 use attest::{CommandCode, response, sealing_pcrs};
 use cluster::desired::Desired;
-use cluster::key::Key;
 use cluster::peers::PeerBook;
 use cluster::redeem::{RedeemAnswer, RedeemBody, RedeemRequest};
 use formats::strict::{self, Field, Kind, Message, Rule};
@@ -229,6 +229,11 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "a machine may run another version, or be hostile",
     },
     FuzzTarget {
+        name: "restore_stage",
+        run: calls::restore_stage,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget {
         name: "snapshot",
         run: snapshots::snapshot,
         because: "an owner's file, which anybody may have written",
@@ -301,8 +306,8 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "a coordinator may run another version, or be hostile",
     },
     FuzzTarget { name: "kubelet_summary", run: programs::kubelet_summary, because: "a worker may be hostile" },
-    FuzzTarget { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
-    FuzzTarget { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
+    FuzzTarget { name: "etcd_key", run: records::etcd_key, because: "etcd may hold what another version wrote" },
+    FuzzTarget { name: "etcd_record", run: records::etcd_record, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
     FuzzTarget { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
     FuzzTarget { name: "frames", run: frames, because: "a guest says what its network card sends" },
@@ -619,15 +624,6 @@ pub fn peers_known(bytes: &[u8]) -> ParseVerdict {
     outcome(&read)
 }
 
-/// A key of etcd: it has one spelling.
-pub fn etcd_key(bytes: &[u8]) -> ParseVerdict {
-    let read = Key::read(bytes);
-    if let Ok(key) = &read {
-        assert_eq!(key.bytes(), bytes, "a key has one spelling");
-    }
-    outcome(&read)
-}
-
 /// Part of orders that names all registries.
 pub fn registries_part(bytes: &[u8]) -> ParseVerdict {
     outcome(&cluster::part::decode_registries(bytes))
@@ -636,23 +632,6 @@ pub fn registries_part(bytes: &[u8]) -> ParseVerdict {
 /// Part of orders that names all open ports.
 pub fn published_part(bytes: &[u8]) -> ParseVerdict {
     outcome(&cluster::published::decode_published(bytes))
-}
-
-/// A value of etcd, under every kind of key.
-pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
-    let read = [
-        outcome(&cluster::record::ChangeCount::decode(bytes)),
-        outcome(&cluster::record::HolderRecord::decode(bytes)),
-        outcome(&cluster::record::Cluster::decode(bytes)),
-        outcome(&cluster::record::MachineRecord::decode(bytes)),
-        outcome(&cluster::record::TicketRecord::decode(bytes)),
-        outcome(&cluster::record::RegistryRecord::decode(bytes)),
-        outcome(&cluster::record::UserRecord::decode(bytes)),
-        outcome(&cluster::record::PublishRecord::decode(bytes)),
-        outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
-        outcome(&cluster::record::AuditLine::decode(bytes)),
-    ];
-    if read.contains(&ParseVerdict::Accepted) { ParseVerdict::Accepted } else { ParseVerdict::Refused }
 }
 
 /// A DHCP message: the payload of a datagram.

@@ -275,6 +275,8 @@ fn perform(
         Effect::ChangeMember(step) => begin(Box::pin(it.change_member(step))),
         Effect::PassLead => begin(Box::pin(it.pass_lead())),
         Effect::Defragment(machine) => begin(Box::pin(it.defragment(machine))),
+        Effect::Restore { hash, step } => begin(Box::pin(it.restore(hash, step))),
+        Effect::DropSnapshot => begin(Box::pin(it.drop_snapshot())),
         Effect::Revoke(machines) => begin(Box::pin(it.revoke(machines))),
         Effect::TrimAudit => begin(Box::pin(it.trim_audit())),
         Effect::Face(face) => begin(Box::pin(async move { it.face(face) })),

@@ -17,6 +17,7 @@ mod first;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod keep;
+mod kept_snapshot;
 pub(crate) mod link;
 mod members;
 mod news;
@@ -24,6 +25,7 @@ mod orders;
 mod own;
 mod read;
 mod recovery;
+mod restore;
 mod revocation;
 mod snapshot;
 mod turn;
@@ -63,6 +65,7 @@ use directory::Signed;
 pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
 pub(crate) use keep::Lost;
+pub(crate) use kept_snapshot::KeptSnapshotError;
 use link::{Link, NoAnswer};
 use members::MembersLook;
 pub(crate) use members::{BackendsLook, MembersError};
@@ -73,6 +76,7 @@ pub(crate) use read::Unreadable;
 pub(crate) use recovery::{
     Error as RecoveryError, RecoveryRefusal, begin as begin_recovery, forget as drop_recovery, noted as noted_recovery,
 };
+pub(crate) use restore::{RestoreError, RestoreOrder, RestoreSnapshot};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 pub(crate) use snapshot::SnapshotStop;
 use turn::{Asked, Turn};
@@ -113,6 +117,8 @@ pub(crate) struct Records {
     turn: Arc<Mutex<Turn>>,
     look: Arc<Mutex<MembersLook>>,
     defragments: Arc<std::sync::Mutex<DefragmentTurn>>,
+    /// Held while a snapshot that is to be restored is taken, or removed.
+    restores: Arc<Mutex<()>>,
     first: Arc<First>,
     /// Authorities that sign certificates, directories and etcd's revocation list.
     authorities: Arc<Authorities>,
@@ -293,6 +299,7 @@ impl Records {
             turn: Arc::default(),
             look: Arc::default(),
             defragments: Arc::default(),
+            restores: Arc::default(),
             first: Arc::new(first),
             authorities: authorities.clone(),
             directories,

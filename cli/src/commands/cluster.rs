@@ -7,11 +7,13 @@ mod destroy;
 mod each;
 mod init;
 pub(crate) mod joining;
+mod kubernetes;
 mod link;
 mod list;
 mod making;
 mod proxy;
 mod recover;
+
 mod restore;
 mod save;
 mod saved;
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Proxy(Named),
     /// Go on with what one coordinator has, when too many others are lost
     Recover(recover::Arguments),
+    /// Have Kubernetes be as a snapshot has it
+    Restore(kubernetes::Restore),
     /// End a cluster's virtual machines and forget all about the cluster
     Destroy(destroy::Arguments),
 }
@@ -103,7 +107,7 @@ impl Command {
             Self::Save(arguments) => arguments.name(),
             Self::Destroy(arguments) => arguments.name(),
             Self::Add(arguments) => arguments.name(),
-            Self::List | Self::Saved | Self::Forget(_) | Self::Link(_) | Self::Recover(_) => None,
+            Self::List | Self::Saved | Self::Forget(_) | Self::Link(_) | Self::Recover(_) | Self::Restore(_) => None,
         }
     }
 }
@@ -119,6 +123,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
         | Command::Saved
         | Command::Forget(_)
         | Command::Recover(_)
+        | Command::Restore(_)
         | Command::Destroy(_),
         Some(machine),
     ) = (command, &context.machine)
@@ -134,6 +139,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
         Command::List => list::run(context, out).await,
         Command::Proxy(_) => proxy::run(context, out),
         Command::Recover(arguments) => recover::run(arguments, context, out).await,
+        Command::Restore(arguments) => arguments.run(context, out).await,
         Command::Status(_) => status::run(context, out).await,
         Command::Save(arguments) => save::run(arguments, context, out),
         Command::Saved => saved::list(context, out),

@@ -47,6 +47,7 @@ use crate::clock;
 use crate::store::Pins;
 
 mod claim;
+mod snapshot;
 mod state;
 
 /// The cluster's directory, as a coordinator among the fakes hands it out.
@@ -227,6 +228,7 @@ impl public_server::Public for Api {
     type ListVolumesStream = Answers<ListVolumesResponse>;
     type DefragmentEtcdStream = Answers<DefragmentEtcdResponse>;
     type SnapshotKubernetesStream = Answers<SnapshotKubernetesResponse>;
+    type RestoreKubernetesStream = Answers<RestoreKubernetesResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
     type ListMachinesStream = Answers<ListMachinesResponse>;
     type ListTicketsStream = Answers<ListTicketsResponse>;
@@ -504,18 +506,20 @@ impl public_server::Public for Api {
         Ok(Response::new(Box::pin(tokio_stream::iter(steps.chain(stops).collect::<Vec<_>>()))))
     }
 
-    /// Tells its snapshot in pieces; where it refuses, half of it and a reason.
     async fn snapshot_kubernetes(
         &self,
         _: Request<SnapshotKubernetesRequest>,
     ) -> Result<Response<Self::SnapshotKubernetesStream>, Status> {
         self.owners_call("SnapshotKubernetes")?;
-        let (bytes, refuses) = (self.snapshot.lock().unwrap().clone(), *self.refuses.lock().unwrap());
-        let told = if refuses { &bytes[..bytes.len() / 2] } else { &bytes };
-        let mut answers: Vec<_> =
-            told.chunks(7).map(|piece| Ok(SnapshotKubernetesResponse { data: piece.to_vec() })).collect();
-        answers.extend(refuses.then(|| Err(Status::out_of_range("etcd has forgotten revision 7 while it was read"))));
-        Ok(Response::new(Box::pin(tokio_stream::iter(answers))))
+        Ok(Response::new(self.tells_snapshot()))
+    }
+
+    async fn restore_kubernetes(
+        &self,
+        request: Request<Streaming<RestoreKubernetesRequest>>,
+    ) -> Result<Response<Self::RestoreKubernetesStream>, Status> {
+        self.owners_call("RestoreKubernetes")?;
+        Ok(Response::new(self.takes_snapshot(request.into_inner())))
     }
 
     async fn conditions(&self, _: Request<ConditionsRequest>) -> Result<Response<ConditionsResponse>, Status> {

@@ -39,6 +39,7 @@ use super::call::CallError;
 use super::contact::ContactError;
 use super::dial::{Address, DialError, Stream, channel, dial, secure};
 use super::import::Import;
+use super::restore::Restore;
 use super::tunnel::{Tunnel, TunnelError};
 use crate::clock::{ASK_AGAIN, Deadline};
 use crate::failure::{Advice, Code};
@@ -394,6 +395,11 @@ impl Session {
     /// Has the machine tell Kubernetes' objects as a snapshot.
     pub(crate) async fn snapshot_kubernetes(&mut self) -> Result<SnapshotPieces, CallError> {
         soon(SNAPSHOT, self.client.snapshot_kubernetes(SnapshotKubernetesRequest {})).await.map(SnapshotPieces)
+    }
+
+    /// Has the machine take a snapshot of Kubernetes' objects, and restore it.
+    pub(crate) async fn restore_kubernetes(&mut self) -> Result<Restore, CallError> {
+        Restore::begin(&mut self.client).await
     }
 
     /// Has a person own the cluster no more.

@@ -144,6 +144,7 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/EtcdStatus", MEMBER, "tells how the cluster's store is, member by member"),
     changing("/cairn.v1.Public/DefragmentEtcd", MEMBER, "has members of etcd answer nothing for a while"),
     changing("/cairn.v1.Public/SnapshotKubernetes", MEMBER, "hands out all that Kubernetes keeps"),
+    changing("/cairn.v1.Public/RestoreKubernetes", MEMBER, "replaces all that Kubernetes keeps"),
     Row {
         audit: Audit::Recorded,
         permission: Permission::Machine,
@@ -500,6 +501,7 @@ mod tests {
             "RemoveVolume",
             "DefragmentEtcd",
             "SnapshotKubernetes",
+            "RestoreKubernetes",
             "Redeem",
             "ReleaseKey",
             "GiveClusterKey",
@@ -594,6 +596,7 @@ mod tests {
             ("Public/EtcdStatus", Permission::Owner, &[Running]),
             ("Public/DefragmentEtcd", Permission::Owner, &[Running]),
             ("Public/SnapshotKubernetes", Permission::Owner, &[Running]),
+            ("Public/RestoreKubernetes", Permission::Owner, &[Running]),
             ("Public/Redeem", Permission::Machine, &[Running]),
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),

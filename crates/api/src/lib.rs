@@ -40,6 +40,7 @@ mod owners;
 mod published;
 mod records;
 mod registries;
+mod restore;
 mod service;
 mod status;
 mod time;
@@ -70,6 +71,7 @@ pub use records::{
     RecoveryPlan, RoleDirection,
 };
 pub use registries::ListedRegistry;
+pub use restore::RestoreStage;
 pub use service::{Service, ServiceExit, ServiceState};
 pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;

@@ -9,6 +9,7 @@ mod owners;
 mod publish;
 mod redeem;
 mod registries;
+mod restore;
 mod roles;
 mod tickets;
 mod users;
@@ -52,6 +53,8 @@ pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn,
         }
         Request::BeginEpoch => cold_start::begin(&ground),
         Request::AcknowledgeEpoch { machine, number } => cold_start::acknowledge(&ground, machine, *number),
+        Request::AcknowledgeRestore { machine } => restore::acknowledge(&ground, machine),
+        Request::EndRestore { machine, hash } => restore::end(&ground, machine, *hash),
     }
 }
 
@@ -73,6 +76,7 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denia
         Asks::RemoveUser(name) => users::remove(ground, by, name),
         Asks::Publish(terms) => publish::add(ground, by, terms),
         Asks::Unpublish(id) => publish::remove(ground, by, *id),
+        Asks::Restore(id, hash) => restore::order(ground, by, *id, *hash),
     }
 }
 

@@ -205,6 +205,12 @@ pub enum Denial {
         /// Rule that has it.
         rule: PublishId,
     },
+    /// A snapshot on a machine that has no etcd to write it into.
+    #[error("only a coordinator restores what Kubernetes keeps")]
+    RestoreOnNode,
+    /// Another snapshot is to be restored by now.
+    #[error("another snapshot is to be restored by now")]
+    OtherRestore,
     /// Without this owner nobody could ask for anything.
     #[error("it is the last owner, and without one nobody could ask the cluster for anything; add another owner first")]
     LastOwner,

@@ -53,7 +53,7 @@ pub struct Desired {
     pub look: Option<Look>,
     /// How far the machine belongs to the cluster; never [`Standing::Removed`].
     pub standing: Standing,
-    /// VPN address, pod prefix and roles. The cluster role is Coordinator until etcd has let go of the machine, and the others can open
+    /// VPN address, pod prefix and roles; none of a control plane while Kubernetes' objects are restored. The cluster role is Coordinator until etcd has let go of the machine, and the others can open
     /// their disks without its share.
     pub assignment: Assignment,
     /// Address ranges that the cluster keeps for itself.
@@ -144,7 +144,8 @@ impl State {
         let stays = members.has(id) || is_needed(self, id);
         let role = if machine.coordinates() || stays { ClusterRole::Coordinator } else { ClusterRole::Node };
         let mut kubernetes = machine.kubernetes.clone();
-        if role == ClusterRole::Node {
+        // Half of a snapshot would set controllers cleaning.
+        if role == ClusterRole::Node || self.restore().is_some() {
             kubernetes.remove(&KubernetesRole::ControlPlane);
         }
         let etcd = if members.voters.contains_key(id) {

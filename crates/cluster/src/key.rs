@@ -43,6 +43,8 @@ pub enum Key {
     Publish(PublishId),
     /// The cold-start key's epoch.
     ColdStart,
+    /// Restore of Kubernetes' objects that is under way; absent otherwise.
+    Restore,
     /// A line of the audit.
     Audit(AuditId),
 }
@@ -104,8 +106,8 @@ impl Key {
     }
 
     fn behind_prefix(text: &str) -> Option<Self> {
-        if let Some(single) = [Self::Version, Self::Cluster, Self::ColdStart].into_iter().find(|key| key.kind() == text)
-        {
+        let singles = [Self::Version, Self::Cluster, Self::ColdStart, Self::Restore];
+        if let Some(single) = singles.into_iter().find(|key| key.kind() == text) {
             return Some(single);
         }
         let (kind, name) = text.split_once('/')?;
@@ -138,6 +140,7 @@ impl Key {
             Self::User(_) => "user",
             Self::Publish(_) => "publish",
             Self::ColdStart => "cold-start",
+            Self::Restore => "restore",
             Self::Audit(_) => "audit",
         }
     }
@@ -186,7 +189,7 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind();
         match self {
-            Self::Version | Self::Cluster | Self::ColdStart => write!(f, "{PREFIX}{kind}"),
+            Self::Version | Self::Cluster | Self::ColdStart | Self::Restore => write!(f, "{PREFIX}{kind}"),
             Self::Machine(id) => write!(f, "{PREFIX}{kind}/{id}"),
             Self::Disk(uuid) => write!(f, "{PREFIX}{kind}/{uuid}"),
             Self::VpnKey(key) => write!(f, "{PREFIX}{kind}/{key}"),
@@ -213,6 +216,7 @@ mod tests {
             Just(Key::Version),
             Just(Key::Cluster),
             Just(Key::ColdStart),
+            Just(Key::Restore),
             any::<[u8; 16]>().prop_map(|id| Key::Machine(MachineId(id))),
             any::<[u8; 16]>().prop_map(|id| Key::Disk(DiskUuid(Uuid(id)))),
             any::<[u8; 32]>().prop_map(|key| Key::VpnKey(VpnPubKey(key))),
@@ -281,6 +285,7 @@ mod tests {
     fn keys_have_one_spelling_and_others_are_none() {
         assert_eq!(Key::Version.to_string(), "/cairn/v1/version");
         assert_eq!(Key::ColdStart.to_string(), "/cairn/v1/cold-start");
+        assert_eq!(Key::Restore.to_string(), "/cairn/v1/restore");
         let changed = Key::Audit(AuditId::Changed { change: 31 });
         assert_eq!(changed.to_string(), format!("{AUDIT}changed/000000000000001f"));
         let pods = Key::Pods("10.244.3.0/24".parse().expect("a prefix"));

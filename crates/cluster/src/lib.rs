@@ -14,6 +14,7 @@
 //! * [`members`]: etcd's members, and the next change of them.
 //! * [`backends`]: which of their backends is defragmented, and when.
 //! * [`epochs`]: what a coordinator does for the cold-start key.
+//! * [`restores`]: what a coordinator does to restore Kubernetes' objects, and whom it waits for.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
 //! * [`orders`], [`part`]: what one machine is to go by besides, in parts; the parts.
@@ -31,6 +32,8 @@
 //! - A machine votes in etcd only once it holds a share of the epoch that stands: `who_votes_next_holds_a_share_first`
 //! - A machine is told that it is no coordinator, and etcd to refuse its certificate, only when its record says so and
 //!   etcd has let go of it: `crates/cluster/tests/decide/role.rs`
+//! - A restore, whenever it is cut, ends with the snapshot's objects and a writing apiserver, and none writes before:
+//!   `a_restore_that_is_cut_anywhere_ends_whole`
 //! - A directory's version rises whenever it changes: `crates/cluster/src/directory.rs`
 
 pub mod backends;
@@ -51,6 +54,7 @@ pub mod record;
 pub mod redeem;
 mod refusal;
 pub mod request;
+pub mod restores;
 pub mod role;
 pub mod state;
 pub mod txn;

@@ -9,6 +9,7 @@ mod cold_start;
 mod machine;
 mod publish;
 mod registry;
+mod restore;
 mod ticket;
 mod user;
 
@@ -37,6 +38,7 @@ pub use registry::{
     BadRegistry, MOST_AUTHORITIES_BYTES, MOST_MIRRORS, MOST_REGISTRIES, MOST_REGISTRIES_BYTES, RegistryRecord,
 };
 pub(crate) use registry::{REGISTRY, RegistryWire};
+pub use restore::RestoreRecord;
 pub use ticket::{Revocation, TicketRecord};
 pub use user::{MOST_USER_KEYS, MOST_USERS, UserRecord, UserTerms};
 

@@ -32,7 +32,9 @@ pub(crate) fn line(state: &State, request: &Request, denied: &Denial, now: UnixS
         | Request::Owner { .. }
         | Request::Observe { .. }
         | Request::BeginEpoch
-        | Request::AcknowledgeEpoch { .. } => return None,
+        | Request::AcknowledgeEpoch { .. }
+        | Request::AcknowledgeRestore { .. }
+        | Request::EndRestore { .. } => return None,
     };
     let (whom, text) = known?;
     let line = AuditLine { what: format!("{what} refused: {denied}"), whom: text, owner: None, time: now };

@@ -68,6 +68,18 @@ pub enum Request {
         /// The epoch's number.
         number: u32,
     },
+    /// A machine has stopped its control plane, for the sake of a restore.
+    AcknowledgeRestore {
+        /// The machine, by the key that its connection proved.
+        machine: MachinePubKey,
+    },
+    /// A machine has restored the snapshot with this hash.
+    EndRestore {
+        /// The machine, by the key that its connection proved.
+        machine: MachinePubKey,
+        /// Hash of the snapshot.
+        hash: [u8; 32],
+    },
 }
 
 impl Request {
@@ -78,7 +90,9 @@ impl Request {
             Self::Redeem(redeem) => Some(machine_id(&redeem.machine().0)),
             Self::Announce { machine, .. }
             | Self::ReleaseKey { machine, .. }
-            | Self::AcknowledgeEpoch { machine, .. } => Some(machine_id(&machine.0)),
+            | Self::AcknowledgeEpoch { machine, .. }
+            | Self::AcknowledgeRestore { machine }
+            | Self::EndRestore { machine, .. } => Some(machine_id(&machine.0)),
             Self::Create(_) | Self::Owner { .. } | Self::Observe { .. } | Self::BeginEpoch => None,
         }
     }
@@ -128,6 +142,8 @@ pub enum Asks {
     Publish(Box<PublishTerms>),
     /// Publish no ports by this rule any more.
     Unpublish(PublishId),
+    /// Have a coordinator restore the snapshot of Kubernetes' objects that it has, by its hash.
+    Restore(MachineId, [u8; 32]),
 }
 
 /// Terms of a ticket that an owner asks for.

@@ -14,7 +14,7 @@ use crate::members::{Look, Members};
 use crate::part::OrderPart;
 use crate::record::{
     BadRecord, ChangeCount, Cluster, ColdStartEpochs, HolderRecord, MachineRecord, PublishRecord, RegistryRecord,
-    TicketRecord, UserRecord,
+    RestoreRecord, TicketRecord, UserRecord,
 };
 
 /// A key with its value, as etcd gives it.
@@ -89,7 +89,7 @@ pub enum HandOverError {
 pub struct StateVersion {
     /// How often the cluster was recovered.
     pub recoveries: u64,
-    /// The newest revision that wrote a machine, the cluster or the epochs.
+    /// The newest revision that wrote a machine, the cluster, the epochs or a restore.
     pub revision: u64,
 }
 
@@ -112,6 +112,8 @@ pub struct State {
     version: Option<(ChangeCount, u64)>,
     cluster: Option<Cluster>,
     cold_start: ColdStartEpochs,
+    /// Restore that is under way, and the revision that wrote it last.
+    restore: Option<(RestoreRecord, u64)>,
     machines: BTreeMap<MachineId, MachineRecord>,
     /// Machines that are to coordinate.
     coordinators: BTreeSet<MachineId>,
@@ -140,6 +142,7 @@ enum Read {
     Version(Option<(ChangeCount, u64)>),
     Cluster(Option<Box<Cluster>>),
     ColdStart(Option<ColdStartEpochs>),
+    Restore(Option<RestoreRecord>),
     Machine(MachineId, Option<Box<MachineRecord>>),
     Ticket(TicketId, Option<Box<TicketRecord>>),
     Registry(RegistryHost, Option<Box<RegistryRecord>>),
@@ -194,6 +197,10 @@ impl State {
             }
             Read::ColdStart(epochs) => {
                 self.cold_start = epochs.unwrap_or_default();
+                self.told_revision = self.told_revision.max(revision);
+            }
+            Read::Restore(restore) => {
+                self.restore = restore.map(|restore| (restore, revision));
                 self.told_revision = self.told_revision.max(revision);
             }
             Read::Machine(id, machine) => {
@@ -251,6 +258,18 @@ impl State {
     #[must_use]
     pub const fn cold_start(&self) -> &ColdStartEpochs {
         &self.cold_start
+    }
+
+    /// Restore of Kubernetes' objects that is under way.
+    #[must_use]
+    pub fn restore(&self) -> Option<&RestoreRecord> {
+        self.restore.as_ref().map(|(restore, _)| restore)
+    }
+
+    /// Revision that wrote the record of that restore last.
+    #[must_use]
+    pub fn restore_revision(&self) -> Option<u64> {
+        self.restore.as_ref().map(|(_, revision)| *revision)
     }
 
     /// etcd's members as they were seen last.
@@ -442,6 +461,7 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
             Read::Version(value.map(ChangeCount::decode).transpose().map_err(refused)?.map(|it| (it, revision)))
         }
         Key::Cluster => Read::Cluster(value.map(Cluster::decode).transpose().map_err(refused)?.map(Box::new)),
+        Key::Restore => Read::Restore(value.map(RestoreRecord::decode).transpose().map_err(refused)?),
         Key::ColdStart => Read::ColdStart(value.map(ColdStartEpochs::decode).transpose().map_err(refused)?),
         Key::Machine(id) => {
             let machine = value.map(MachineRecord::decode).transpose().map_err(refused)?;

@@ -31,6 +31,8 @@ mod published;
 mod refused;
 #[path = "decide/registries.rs"]
 mod registries;
+#[path = "decide/restore.rs"]
+mod restore;
 #[path = "decide/role.rs"]
 mod role;
 #[path = "decide/users.rs"]

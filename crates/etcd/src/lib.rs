@@ -27,7 +27,7 @@ use cluster::state::KeyValue;
 
 pub use pages::Progress;
 pub use reading::RecordsReader;
-pub use registry::{ForgottenRevision, RegistryReader};
+pub use registry::{ForgottenRevision, RegistryReader, replacing};
 pub use txn::{outcome, transaction};
 pub use watch::{WatchAnswer, watch_from, watched};
 pub use wire::etcdserverpb::auth_client::AuthClient;

@@ -1,4 +1,4 @@
-//! Ranges of keys read page by page, all pages of one revision.
+//! Ranges of keys read page by page.
 
 use std::ops::Range;
 
@@ -14,25 +14,35 @@ pub enum Progress {
     Done,
 }
 
+/// Revision of the pages behind the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PagesOf {
+    /// Revision of the first page.
+    OneRevision,
+    /// Newest revision at each page.
+    Now,
+}
+
 /// Pages of a few ranges, which come in the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pages {
-    /// Revision of the first page, and so of all.
+    /// Revision of the first page.
     revision: Option<u64>,
     /// Keys that are still to be read, the last range first.
     ranges: Vec<Range<Vec<u8>>>,
     limit: i64,
+    of: PagesOf,
 }
 
 impl Pages {
     /// Pages of these ranges, of which there is one or more, with at most so many keys each.
-    pub(crate) fn of(ranges: impl IntoIterator<Item = Range<Vec<u8>>>, limit: i64) -> Self {
+    pub(crate) fn of(ranges: impl IntoIterator<Item = Range<Vec<u8>>>, limit: i64, of: PagesOf) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().collect();
         ranges.reverse();
-        Self { revision: None, ranges, limit }
+        Self { revision: None, ranges, limit, of }
     }
 
-    /// Revision that is read; none before the first page.
+    /// Revision of the first page; none before it.
     pub(crate) const fn revision(&self) -> Option<u64> {
         self.revision
     }
@@ -40,10 +50,11 @@ impl Pages {
     /// The page to ask for. Before it answers the first one, etcd has its other members say what the newest revision is.
     pub(crate) fn page(&self) -> RangeRequest {
         let range = self.ranges.last().cloned().unwrap_or_default();
+        let revision = self.revision.filter(|_| self.of == PagesOf::OneRevision);
         RangeRequest {
             key: range.start,
             range_end: range.end,
-            revision: self.revision.map_or(0, number),
+            revision: revision.map_or(0, number),
             limit: self.limit,
             ..RangeRequest::default()
         }

@@ -4,7 +4,7 @@ use cluster::key::{AUDIT, PREFIX};
 use cluster::state::{BadState, KeyValue};
 use cluster::view::View;
 
-use crate::pages::{Pages, Progress};
+use crate::pages::{Pages, PagesOf, Progress};
 use crate::wire::etcdserverpb::{RangeRequest, RangeResponse};
 use crate::{BadAnswer, behind, pair};
 
@@ -27,7 +27,7 @@ impl RecordsReader {
     #[must_use]
     pub fn begin() -> Self {
         let ranges = [PREFIX.into()..AUDIT.into(), behind(AUDIT)..behind(PREFIX)];
-        Self { pairs: Vec::new(), pages: Pages::of(ranges, PAGE) }
+        Self { pairs: Vec::new(), pages: Pages::of(ranges, PAGE, PagesOf::OneRevision) }
     }
 
     /// The page to ask for. Before it answers the first one, etcd has its other members say what the newest revision is.

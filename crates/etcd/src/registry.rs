@@ -1,14 +1,19 @@
-//! Kubernetes' objects in etcd, read page by page, all pages of one revision, without those that no snapshot keeps. etcd forgets a revision
-//! after a few minutes; who reads for longer is told so.
+//! Kubernetes' objects in etcd, read page by page, without those that no snapshot keeps, and replaced in transactions. etcd forgets a
+//! revision after a few minutes; who reads one for longer is told so.
 
 use std::ops::Range;
 
-use snapshot::{NOT_KEPT, REGISTRY, RegistryEntry};
+use cluster::key::Key;
+use snapshot::{NOT_KEPT, REGISTRY, RegistryChange, RegistryEntry};
 use tonic::{Code, Status};
 
-use crate::pages::{Pages, Progress};
-use crate::wire::etcdserverpb::{RangeRequest, RangeResponse};
-use crate::{BadAnswer, behind};
+use crate::pages::{Pages, PagesOf, Progress};
+use crate::wire::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::wire::etcdserverpb::request_op::Request;
+use crate::wire::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+};
+use crate::{BadAnswer, behind, number};
 
 /// Objects of a page: the largest there can be take less than [`crate::RecordsReader::MOST_BYTES`] together.
 const PAGE: i64 = 16;
@@ -23,15 +28,21 @@ pub struct ForgottenRevision {
     pub revision: u64,
 }
 
-/// Reader of all objects of one revision, page by page.
+/// Reader of all objects, page by page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryReader(Pages);
 
 impl RegistryReader {
-    /// Begins to read, at the first page.
+    /// Begins to read the newest revision, at the first page.
     #[must_use]
     pub fn begin() -> Self {
-        Self(Pages::of(ranges(), PAGE))
+        Self(Pages::of(ranges(), PAGE, PagesOf::OneRevision))
+    }
+
+    /// Begins to read where nobody writes but behind what was read: each page is of the newest revision, so that none is forgotten.
+    #[must_use]
+    pub fn begin_alone() -> Self {
+        Self(Pages::of(ranges(), PAGE, PagesOf::Now))
     }
 
     /// The page to ask for. Before it answers the first one, etcd has its other members say what the newest revision is.
@@ -62,6 +73,23 @@ impl RegistryReader {
         let compacted = refused.code() == Code::OutOfRange && refused.message() == COMPACTED;
         self.revision().filter(|_| compacted).map(|revision| ForgottenRevision { revision })
     }
+}
+
+/// Transaction that changes objects, as long as the record of the restore is the one that this revision wrote.
+#[must_use]
+pub fn replacing(revision: u64, changes: Vec<RegistryChange>) -> TxnRequest {
+    let is_restored = Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key: Key::Restore.bytes(),
+        target_union: Some(TargetUnion::ModRevision(number(revision))),
+    };
+    let op = |change| match change {
+        RegistryChange::Put(RegistryEntry { key, value }) => Request::RequestPut(PutRequest { key, value }),
+        RegistryChange::Delete(key) => Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: vec![] }),
+    };
+    let success = changes.into_iter().map(|change| RequestOp { request: Some(op(change)) }).collect();
+    TxnRequest { compare: vec![is_restored], success, failure: vec![] }
 }
 
 /// Keys that a snapshot keeps.
@@ -128,6 +156,41 @@ mod tests {
             let kept = keys.into_iter().filter(|(key, _)| is_kept(key)).map(|(key, value)| RegistryEntry { key, value });
             prop_assert_eq!(found, kept.collect::<Vec<_>>());
         }
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn objects_are_replaced_only_under_the_order_that_stands() {
+        let entry = RegistryEntry { key: b"/registry/a".to_vec(), value: vec![7] };
+        let deleted = b"/registry/b".to_vec();
+        let asked = replacing(9, vec![RegistryChange::Put(entry), RegistryChange::Delete(deleted.clone())]);
+        let [compare] = asked.compare.as_slice() else { panic!("{asked:?}") };
+        assert_eq!((&*compare.key, compare.target()), (&b"/cairn/v1/restore"[..], CompareTarget::Mod));
+        assert_eq!(compare.target_union, Some(TargetUnion::ModRevision(9)));
+        let ops: Vec<_> = asked.success.into_iter().map(|op| op.request.expect("one")).collect();
+        let put = PutRequest { key: b"/registry/a".to_vec(), value: vec![7] };
+        let delete = DeleteRangeRequest { key: deleted, range_end: vec![] };
+        assert_eq!(ops, [Request::RequestPut(put), Request::RequestDeleteRange(delete)]);
+        assert!(asked.failure.is_empty());
+    }
+
+    /// Proves: Q1
+    #[test]
+    fn the_largest_object_is_written_again() {
+        use prost::Message as _;
+
+        let key = b"/registry/a".to_vec();
+        let entry = RegistryEntry { value: vec![7; MOST_ENTRY_BYTES - 200], key };
+        let bytes = replacing(u64::MAX, vec![RegistryChange::Put(entry)]).encoded_len();
+        assert!(bytes <= MOST_ENTRY_BYTES, "whoever wrote it named its key three times, and its own name: {bytes}");
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn who_reads_alone_reads_what_is_there_now() {
+        let mut reading = RegistryReader::begin_alone();
+        reading.take(answer(&BTreeMap::new(), &reading.page(), 1, 9)).expect("an etcd's");
+        assert_eq!((reading.page().revision, reading.page().serializable), (0, false));
     }
 
     /// Proves: Q1

@@ -6,6 +6,7 @@
 //!   own record · machines that are heard elsewhere ─► Decide      revoked machines are others ─► Revoke
 //!   look ─ this etcd leads, and a step is due ─► ChangeMember ─► look      each 600 s ─► TrimAudit
 //!        └ no step is, and half of a member's backend is free ─► Defragment ─► look
+//!   a restore is ordered: nothing of a control plane runs here ─► Decide      the snapshot is here ─► Restore, step by step ─► Decide
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use model::MachineId;
 use crate::announcement::is_news;
 use crate::defragment::DefragmentDuty;
 use crate::effect::{Effect, EffectKind, EffectOutcome, OwnRequest};
+use crate::restore::RestoreDuty;
 use crate::role::AGAIN;
 
 /// Time between two looks at etcd's members while they are not those that they should be: etcd takes such changes in about a second.
@@ -40,8 +42,12 @@ const EMPTY: &str = "etcd has no records of the cluster that this machine joined
 /// Facts that duties are decided over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ground<'a> {
+    /// The machine itself.
+    pub(crate) own: &'a MachineId,
     /// The machine's own records, which a quorum keeps up.
     pub(crate) view: &'a View,
+    /// Whether nothing of a control plane runs here, or is to.
+    pub(crate) has_stopped: bool,
     /// Whether the machine created the cluster, and was told nothing yet.
     pub(crate) created: bool,
     /// Places where the machine is reached now.
@@ -66,6 +72,7 @@ pub(crate) struct Duties {
     /// Whether this machine's etcd leads, by a look that has just ended.
     leads: Option<bool>,
     defragment: DefragmentDuty,
+    restore: RestoreDuty,
     /// Step that this machine's etcd refuses, and since when.
     refused: Option<(MemberStep, Instant)>,
     /// Machines whose certificates etcd refuses.
@@ -87,6 +94,7 @@ impl Duties {
             looked: None,
             leads: None,
             defragment: DefragmentDuty::default(),
+            restore: RestoreDuty::default(),
             refused: None,
             revoked: None,
             trim: now,
@@ -131,6 +139,9 @@ impl Duties {
         if is_settled && self.may(EffectKind::Defragment, ground) {
             out.extend(self.defragment.next(now).map(Effect::Defragment));
         }
+        if self.may(EffectKind::Restore, ground) && self.may(EffectKind::DropSnapshot, ground) {
+            out.extend(self.restore.next(state, ground.own));
+        }
         self.due = self.deadline(ground, out);
         None
     }
@@ -146,6 +157,10 @@ impl Duties {
         }
         if self.said.as_ref().is_none_or(|said| is_news(said, ground.endpoints)) {
             return Some(OwnRequest::Announce(ground.endpoints.to_vec()));
+        }
+        let state = ground.view.state();
+        if let Some(request) = self.restore.request(state, ground.own, ground.has_stopped) {
+            return Some(request);
         }
         self.heard.pop_first().map(|(machine, endpoint)| OwnRequest::Observe { machine, endpoint })
     }
@@ -228,6 +243,13 @@ impl Duties {
                     self.defragment.refuse(machine, now);
                 }
             }
+            (Effect::Restore { hash, step }, outcome) => {
+                self.restore.done(hash, *step, outcome == EffectOutcome::Differed);
+            }
+            (Effect::DropSnapshot, EffectOutcome::Whole) => self.restore.tidied(),
+            (Effect::DropSnapshot, _) => self.again.extend([(EffectKind::DropSnapshot, now + AGAIN)]),
+            (Effect::Decide(OwnRequest::AcknowledgeRestore(machine, hash)), _) => self.restore.said(*machine, *hash),
+            (Effect::Decide(OwnRequest::EndRestore(hash)), _) => self.restore.ended(hash),
             (Effect::PassLead, _) => self.look = now + UNSETTLED,
             (Effect::Revoke(machines), _) => self.revoked = Some(machines.clone()),
             (Effect::TrimAudit, _) => self.trim = now + TRIM,

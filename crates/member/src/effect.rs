@@ -9,6 +9,7 @@ use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
 use cluster::orders::Order;
 use cluster::peers::News;
+use cluster::restores::RestoreStep;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
 use keys::endpoint::Endpoint;
@@ -84,6 +85,10 @@ pub enum OwnRequest {
         /// The place.
         endpoint: Endpoint,
     },
+    /// Acknowledge that nothing of a control plane runs here, for the sake of the restore of this snapshot on this machine.
+    AcknowledgeRestore(MachineId, [u8; 32]),
+    /// End the restore of the snapshot with this hash.
+    EndRestore([u8; 32]),
 }
 
 /// Effect to be performed. One of a [`EffectKind`] is under way at a time; each may be done twice.
@@ -157,6 +162,15 @@ pub enum Effect {
     PassLead,
     /// Have the etcd of this member defragment its backend, and nothing else meanwhile.
     Defragment(MachineId),
+    /// Take a step of the restore of the snapshot with this hash.
+    Restore {
+        /// Hash of the snapshot.
+        hash: [u8; 32],
+        /// Step of the restore.
+        step: RestoreStep,
+    },
+    /// Remove the snapshot of an earlier restore, unless one is just being taken.
+    DropSnapshot,
     /// Have etcd refuse the certificates of these machines, now and after the next start.
     Revoke(BTreeSet<MachineId>),
     /// Delete the oldest lines of the audit, if there are too many.
@@ -249,6 +263,10 @@ pub enum EffectKind {
     ChangeMember,
     /// [`Effect::Defragment`].
     Defragment,
+    /// [`Effect::Restore`].
+    Restore,
+    /// [`Effect::DropSnapshot`].
+    DropSnapshot,
     /// [`Effect::Revoke`].
     Revoke,
     /// [`Effect::TrimAudit`].
@@ -273,7 +291,13 @@ impl EffectKind {
     pub const fn is_of_the_role(&self) -> bool {
         !matches!(
             self,
-            Self::Announce | Self::AskDirectory | Self::Keep | Self::KeepPeers | Self::WriteShare | Self::Kubernetes
+            Self::Announce
+                | Self::AskDirectory
+                | Self::Keep
+                | Self::KeepPeers
+                | Self::WriteShare
+                | Self::DropSnapshot
+                | Self::Kubernetes
         ) && !self.asks_etcd()
     }
 
@@ -290,6 +314,7 @@ impl EffectKind {
                 | Self::LookAtMembers
                 | Self::ChangeMember
                 | Self::Defragment
+                | Self::Restore
                 | Self::Revoke
                 | Self::TrimAudit
         )
@@ -319,6 +344,8 @@ impl Effect {
             Self::LookAtMembers => EffectKind::LookAtMembers,
             Self::ChangeMember(_) | Self::PassLead => EffectKind::ChangeMember,
             Self::Defragment(_) => EffectKind::Defragment,
+            Self::Restore { .. } => EffectKind::Restore,
+            Self::DropSnapshot => EffectKind::DropSnapshot,
             Self::Revoke(_) => EffectKind::Revoke,
             Self::TrimAudit => EffectKind::TrimAudit,
             Self::EraseShares => EffectKind::EraseShares,
@@ -414,6 +441,8 @@ pub enum EffectOutcome {
     Votes(bool),
     /// Backends of the members that were looked at, where the machine's own etcd leads them.
     Leads(Option<Backends>),
+    /// Objects in etcd differed from the snapshot, and are replaced.
+    Differed,
     /// etcd did not take the change of its members, or others have it defragment one.
     Refused,
 }

@@ -10,6 +10,7 @@ use cluster::epochs::ShareOrder;
 use cluster::key::Key;
 use cluster::members::{Look, Members, Voter};
 use cluster::record::{ChangeCount, ColdStartEpochs, Generations, MachineRecord, Standing};
+use cluster::restores::RestoreStep;
 use cluster::state::{KeyValue, StateVersion};
 use cluster::{View, Word};
 use model::{
@@ -141,6 +142,8 @@ pub(crate) struct World {
     pub(crate) backends: Backends,
     /// Whether the machine's etcd refuses to change its members.
     pub(crate) refuses: bool,
+    /// Whether what Kubernetes keeps differs from the snapshot that is restored.
+    pub(crate) differs: bool,
     /// Shares on the ESP that were written in these tests.
     pub(crate) esp: Vec<ShareOrder>,
     /// Effects that were asked for and not performed.
@@ -172,6 +175,7 @@ impl World {
             leads: false,
             backends: Backends::default(),
             refuses: false,
+            differs: false,
             esp: Vec::new(),
             queue: Vec::new(),
             performed: Vec::new(),
@@ -290,6 +294,9 @@ impl World {
             Effect::LookAtMembers => outcome = EffectOutcome::Leads(self.leads.then(|| self.backends.clone())),
             Effect::ChangeMember(_) if self.refuses => outcome = EffectOutcome::Refused,
             Effect::ChangeMember(_) => {}
+            Effect::Restore { step: RestoreStep::Replace { .. }, .. } if self.differs => {
+                (self.differs, outcome) = (false, EffectOutcome::Differed);
+            }
             Effect::ReadOwnCopy { since } => {
                 if let Some(view) = self.own_copy.clone().filter(|view| Some(view.revision()) > *since) {
                     outcome = EffectOutcome::OwnCopy(view.into());
@@ -300,6 +307,8 @@ impl World {
             | Effect::KeepRecords
             | Effect::PassLead
             | Effect::Defragment(_)
+            | Effect::Restore { .. }
+            | Effect::DropSnapshot
             | Effect::Revoke(_)
             | Effect::TrimAudit
             | Effect::TakesKey(_)

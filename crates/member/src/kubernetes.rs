@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use cluster::desired::Desired;
-use model::Assignment;
+use model::{Assignment, KubernetesRole};
 
 use crate::effect::Effect;
 use crate::role::AGAIN;
@@ -38,6 +38,11 @@ impl Kubernetes {
     /// Begins with what runs already, behind a panic of the life.
     pub(crate) const fn new(runs: Option<Assignment>) -> Self {
         Self { runs, half: false, renews: false, tries: 0, again: None }
+    }
+
+    /// Whether something of a control plane may run.
+    pub(crate) fn may_run_control_plane(&self) -> bool {
+        self.half || self.runs.as_ref().is_some_and(runs_control_plane)
     }
 
     /// Has the certificates of what runs be renewed.
@@ -85,6 +90,11 @@ impl Kubernetes {
     pub(crate) fn due(&self) -> Option<(Instant, &'static str)> {
         self.again.map(|again| (again, "Kubernetes' units are started again"))
     }
+}
+
+/// Whether a control plane is among the roles.
+pub(crate) fn runs_control_plane(assignment: &Assignment) -> bool {
+    assignment.kubernetes().contains(&KubernetesRole::ControlPlane)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //!                      └─ Effect ─────► connections, files, units, what the APIs show
 //!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
 //!   copy: whether its records are kept up  ·  shares: what of the cold-start key lies on the ESP  ·  duties: what a coordinator does for the others
-//!   defragment: which member of etcd has its turn  ·  kubernetes: what of Kubernetes runs
+//!   defragment: which member of etcd has its turn  ·  restore: the next step of one  ·  kubernetes: what of Kubernetes runs
 //! ```
 //!
 //! # Invariants
@@ -17,6 +17,8 @@
 //!   `tests::a_note_of_an_earlier_boot_is_dropped_where_others_lead`.
 //! - An etcd that has taken the others out does not go on uncounted: `tests::an_etcd_that_went_on_alone_is_put_aside_where_others_lead`.
 //! - The first records are written before a coordinator does anything else: `duties::tests::first_records_come_before_all_else`.
+//! - A control plane is said to have stopped for a restore only once none of it runs or is to:
+//!   `restore::tests::a_control_plane_is_said_to_have_stopped_once_it_has`.
 //! - A share is acknowledged only once it lies on the ESP: `shares::tests::a_share_is_durable_before_it_is_acknowledged`.
 
 mod announcement;
@@ -28,6 +30,7 @@ mod effect;
 mod keep;
 mod kubernetes;
 mod life;
+mod restore;
 mod role;
 mod shares;
 mod source;

@@ -16,7 +16,7 @@ use crate::copy::Copying;
 use crate::duties::{self, Duties};
 use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, OwnRequest, Part};
 use crate::keep::Keeping;
-use crate::kubernetes::{Beside, Kubernetes};
+use crate::kubernetes::{Beside, Kubernetes, runs_control_plane};
 use crate::role::{self, Goal, Role, Step};
 use crate::shares::{self, Sharing};
 use crate::source::{Source, Turn, VpnPlace, round};
@@ -408,6 +408,8 @@ impl Life {
                 | Effect::ChangeMember(_)
                 | Effect::PassLead
                 | Effect::Defragment(_)
+                | Effect::Restore { .. }
+                | Effect::DropSnapshot
                 | Effect::Revoke(_)
                 | Effect::TrimAudit,
                 _,
@@ -524,8 +526,13 @@ impl Life {
             self.duties = None;
             return None;
         };
+        let is_wanted = runs_control_plane(&self.belief.desired().assignment);
+        let has_stopped =
+            !is_wanted && !self.is_underway(EffectKind::Kubernetes) && !self.kubernetes.may_run_control_plane();
         let ground = duties::Ground {
+            own: &self.own,
             view,
+            has_stopped,
             created: self.created,
             endpoints: self.announcing.places(),
             underway: &self.underway,

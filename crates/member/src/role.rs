@@ -298,6 +298,8 @@ impl Role {
             | Effect::ChangeMember(_)
             | Effect::PassLead
             | Effect::Defragment(_)
+            | Effect::Restore { .. }
+            | Effect::DropSnapshot
             | Effect::Revoke(_)
             | Effect::TrimAudit
             | Effect::NeedOwner(_)

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::key::Key;
 use cluster::members::{Members, quorum};
 use cluster::record::{
-    Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, PublishRecord, TicketRecord, UserRecord,
+    Admission, ChangeCount, Cluster, ColdStartEpochs, MachineRecord, PublishRecord, RestoreRecord, TicketRecord,
+    UserRecord,
 };
 use cluster::state::Change;
 use cluster::txn::Grant;
@@ -90,6 +91,7 @@ impl Laws {
                     holds("a ticket does not grow", uses == ticket.uses, || format!("{id}"))?;
                 }
                 Key::User(_) => drop(UserRecord::decode(value).map_err(|error| unread(&error))?),
+                Key::Restore => drop(RestoreRecord::decode(value).map_err(|error| unread(&error))?),
                 Key::ColdStart => {
                     self.epochs(ColdStartEpochs::decode(value).map_err(|error| unread(&error))?)?;
                 }

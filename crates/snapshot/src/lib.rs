@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   SnapshotHead, entries in order ──SnapshotWriter──► pieces ══ wire, disk ══► pieces ──SnapshotReader──► head, entries, SnapshotSummary
+//!   entries of a file, entries of etcd ──RegistryDifference─► puts and deletions, a transaction at a time
 //! ```
 //! An owner has it, so no record, ticket or certificate of the cluster is in it, and Secrets are as etcd has them: encrypted under the
 //! master secret. Its hash finds what was cut off or changed by accident; whoever can write the file can write the hash, too.
@@ -11,8 +12,11 @@
 //! # Invariants
 //! - A file that is cut off, or of which one bit differs, is never taken for whole: `no_part_or_changed_bit_of_a_file_is_whole`
 //! - Nothing outside of Kubernetes' keys is in a file, or read from one: `what_etcd_does_not_keep_for_kubernetes_is_no_entry`
+//! - etcd comes to hold what the file does, whenever that is cut off, and an object of both is never gone meanwhile:
+//!   `what_etcd_holds_becomes_the_snapshot`
 //! - A reader holds one entry and one piece at most: `a_reader_holds_no_more_than_an_entry`
 
+mod difference;
 mod entry;
 mod reader;
 mod writer;
@@ -21,6 +25,7 @@ use std::fmt;
 
 use model::ClusterId;
 
+pub use difference::{MOST_BATCH_BYTES, MOST_CHANGES, ObjectSide, RegistryChange, RegistryDifference};
 pub use entry::{EntryError, Exclusion, MOST_ENTRY_BYTES, NOT_KEPT, REGISTRY, RegistryEntry, is_kept};
 pub use reader::{SnapshotError, SnapshotPart, SnapshotReader};
 pub use writer::SnapshotWriter;

@@ -13,6 +13,7 @@ use cluster::desired::Desired;
 use cluster::epochs::ShareOrder;
 use cluster::members::MemberStep;
 use cluster::orders::OrderBook;
+use cluster::restores::RestoreStep;
 use keys::identity::Identity;
 use model::{Assignment, ClusterRole, KubernetesRole, MachineId};
 use services::{EtcdCluster, EtcdPlan, ServicePlan, ServiceRole};
@@ -30,7 +31,7 @@ use crate::network::uplink::{self, Uplink};
 use crate::records::link::NoAnswer;
 use crate::records::{
     self, BackendsLook, DefragmentEnd, First, GrantError, Lost, MembersError, Orders, Records, RecoveryError,
-    RevocationError, Unreadable, UsersError, VoteError,
+    RestoreError, RevocationError, Unreadable, UsersError, VoteError,
 };
 use crate::rpc::public::{Context, KubernetesAccess};
 use crate::rpc::vpn;
@@ -112,6 +113,9 @@ pub(crate) enum Error {
     /// Packets are not judged by what the machine is.
     #[error("set what the machine lets through")]
     Uplink(#[from] uplink::Error),
+    /// A step of a restore is not taken.
+    #[error("restore Kubernetes' objects")]
+    Restore(#[from] RestoreError),
     /// No units of a coordinator run.
     #[error("this machine runs nothing of a coordinator")]
     Idle,
@@ -496,6 +500,25 @@ impl Performer {
             DefragmentEnd::Busy => EffectOutcome::Refused,
             DefragmentEnd::Unknown(error) => return Err(MembersError::from(error).into()),
         })
+    }
+
+    pub(super) async fn restore(self, hash: [u8; 32], step: RestoreStep) -> Result<EffectOutcome, Error> {
+        let records = self.running()?;
+        match step {
+            RestoreStep::Revoke => records.deny_kubernetes().await?,
+            RestoreStep::Replace { revision } => {
+                let differed = records.replace_objects(hash, revision).await?;
+                return Ok(if differed { EffectOutcome::Differed } else { EffectOutcome::Whole });
+            }
+            RestoreStep::Grant => records.allow_kubernetes().await?,
+            RestoreStep::End => {} // the records decide it
+        }
+        Ok(EffectOutcome::Whole)
+    }
+
+    pub(super) async fn drop_snapshot(self) -> Result<EffectOutcome, Error> {
+        let is_gone = self.running()?.drop_snapshot().await?;
+        Ok(if is_gone { EffectOutcome::Whole } else { EffectOutcome::Refused })
     }
 
     pub(super) async fn change_member(self, step: MemberStep) -> Result<EffectOutcome, Error> {

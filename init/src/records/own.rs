@@ -92,6 +92,15 @@ impl Records {
                 }
                 said => said.map(|_| ()),
             },
+            OwnRequest::AcknowledgeRestore(..) => {
+                let request = Request::AcknowledgeRestore { machine: self.first.key() };
+                self.decide(request).await.map(|_| ())
+            }
+            OwnRequest::EndRestore(hash) => {
+                self.decide(Request::EndRestore { machine: self.first.key(), hash }).await?;
+                tracing::info!("Kubernetes' objects are restored");
+                Ok(())
+            }
             OwnRequest::Observe { machine, endpoint: at } => {
                 match self.decide(Request::Observe { machine, endpoint: at.clone() }).await {
                     Ok(Grant::Done) => {

@@ -38,7 +38,10 @@ pub(crate) enum SnapshotStop {
     /// etcd holds what no snapshot can.
     #[error("what etcd holds for Kubernetes does not go into a snapshot")]
     Entry(#[from] EntryError),
-    /// Whoever asked takes no more.
+    /// Half of another snapshot may be there.
+    #[error("Kubernetes' objects are being restored from a snapshot")]
+    Restoring,
+    /// Caller takes no more.
     #[error("whoever asked for it has left, or took nothing for {} s", SILENCE.as_secs())]
     Left,
 }
@@ -52,7 +55,10 @@ impl Records {
         if let Some(silent) = self.silent_for().filter(|silent| *silent >= LEADERLESS) {
             return Err(SnapshotStop::Leaderless(silent));
         }
-        let cluster = self.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?.ok_or(Unread)?;
+        let cluster = self.cluster()?;
+        if self.read(|view, _| view.state().restore().is_some())? {
+            return Err(SnapshotStop::Restoring);
+        }
         let (mut reading, mut out) = (RegistryReader::begin(), Vec::new());
         let (mut entries, mut progress) = self.page(&mut reading).await?;
         let revision = reading.revision().expect("the first page was taken");

@@ -12,6 +12,7 @@ use etcd::wire::etcdserverpb::{
 };
 use services::{ETCD_USERS, EtcdRights, EtcdUsers};
 
+use super::kept_snapshot;
 use super::link::{Link, NoAnswer, in_time};
 use super::recovery::NOTE;
 use super::revocation::REVOKED;
@@ -95,9 +96,11 @@ fn begin(data: &Path) -> io::Result<()> {
     durable::replace(data, MADE, &[])
 }
 
-/// Removes the note of a recovery before the data that it describes, and the other notes after it.
+/// Removes the note of a recovery before the data that it describes, and the other notes after it, and a snapshot that was to go into etcd.
 fn end(data: &Path) -> io::Result<()> {
-    [NOTE, ETCD, MADE, REVOKED, ELECTORATE, ASIDE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
+    let notes = [NOTE, ETCD, MADE, REVOKED, ELECTORATE, ASIDE];
+    notes.into_iter().try_for_each(|name| durable::remove(&data.join(name)))?;
+    kept_snapshot::remove_from(data, None)
 }
 
 /// Makes them, whatever of it was done before, and notes it.

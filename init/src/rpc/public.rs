@@ -24,6 +24,7 @@ mod records;
 mod recover;
 mod redeem;
 mod release;
+mod restore;
 mod snapshot;
 mod streams;
 mod users;

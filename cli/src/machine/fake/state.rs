@@ -27,7 +27,7 @@ pub(crate) struct FakeState {
     pub(crate) workers: Mutex<Vec<WorkerVolumes>>,
     /// Members of etcd.
     pub(crate) etcd: Mutex<Vec<ListedEtcd>>,
-    /// Bytes of the snapshot that it tells.
+    /// Bytes of the snapshot that it tells, or was given.
     pub(crate) snapshot: Mutex<Vec<u8>>,
     /// The configs that it took while it was blank.
     pub(crate) configs: Mutex<Vec<Vec<u8>>>,

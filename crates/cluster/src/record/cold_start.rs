@@ -88,12 +88,12 @@ impl EpochWire {
     }
 }
 
-fn to_wire(ids: &BTreeSet<MachineId>) -> Vec<Vec<u8>> {
+pub(super) fn to_wire(ids: &BTreeSet<MachineId>) -> Vec<Vec<u8>> {
     ids.iter().map(|id| id.0.to_vec()).collect()
 }
 
 /// Ids in ascending order, each once.
-fn ids(wire: &[Vec<u8>]) -> Result<BTreeSet<MachineId>, BadRecord> {
+pub(super) fn ids(wire: &[Vec<u8>]) -> Result<BTreeSet<MachineId>, BadRecord> {
     if !wire.is_sorted_by(|one, next| one < next) {
         return Err(BadRecord::Contradiction("machines are not each once and in order"));
     }

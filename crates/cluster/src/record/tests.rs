@@ -19,6 +19,10 @@ fn epochs() -> ColdStartEpochs {
     ColdStartEpochs { current: Some(epoch(1, 1)), next: Some(next) }
 }
 
+fn restore() -> RestoreRecord {
+    RestoreRecord { machine: MachineId([1; 16]), hash: [7; 32], stopped: [MachineId([2; 16])].into() }
+}
+
 /// Reads a record and writes it again.
 type Again = fn(&[u8]) -> Result<Vec<u8>, BadRecord>;
 
@@ -35,6 +39,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
         ("Registry", fixture::registry(1, 2).encode(), |bytes| RegistryRecord::decode(bytes).map(|it| it.encode())),
         ("User", fixture::user("alice", 1).encode(), |bytes| UserRecord::decode(bytes).map(|it| it.encode())),
         ("Publish", fixture::published(1).encode(), |bytes| PublishRecord::decode(bytes).map(|it| it.encode())),
+        ("Restore", restore().encode(), |bytes| RestoreRecord::decode(bytes).map(|it| it.encode())),
         ("ColdStart", epochs().encode(), |bytes| ColdStartEpochs::decode(bytes).map(|it| it.encode())),
     ]
 }

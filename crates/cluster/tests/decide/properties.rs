@@ -45,7 +45,7 @@ enum Again {
 }
 
 /// Every request, as [`kind`] calls it.
-const KINDS: [&str; 24] = [
+const KINDS: [&str; 27] = [
     "Create",
     "IssueTicket",
     "RevokeTicket",
@@ -63,6 +63,7 @@ const KINDS: [&str; 24] = [
     "RemoveUser",
     "Publish",
     "Unpublish",
+    "Restore",
     "Redeem",
     "Announce",
     "Observe",
@@ -70,6 +71,8 @@ const KINDS: [&str; 24] = [
     "BeginEpoch",
     "AcknowledgeEpoch",
     "AcknowledgeEpoch by the last",
+    "AcknowledgeRestore",
+    "EndRestore",
 ];
 
 /// Proves: M8 N6
@@ -164,6 +167,8 @@ fn is_desired(state: &State, id: &MachineId, machine: &MachineRecord) -> TestCas
     let coordinates = desired.assignment.role() == ClusterRole::Coordinator;
     prop_assert_eq!(coordinates, machine.coordinates() || is_needed || of_etcd);
     prop_assert_eq!(of_etcd, desired.etcd != EtcdPart::Out);
+    let is_control_plane = desired.assignment.kubernetes().contains(&KubernetesRole::ControlPlane);
+    prop_assert!(!is_control_plane || state.restore().is_none(), "{} runs one during a restore", id);
     if let EtcdPart::Learner { members } = &desired.etcd {
         prop_assert!(members.iter().any(|(_, vpn_ip)| *vpn_ip == machine.vpn_ip), "itself, too");
     }
@@ -211,7 +216,8 @@ fn again(request: &Request) -> Again {
                 | Asks::AddUser(_)
                 | Asks::RemoveUser(_)
                 | Asks::Publish(_)
-                | Asks::Unpublish(_),
+                | Asks::Unpublish(_)
+                | Asks::Restore(..),
             ..
         }
         | Request::Redeem(_)
@@ -219,7 +225,9 @@ fn again(request: &Request) -> Again {
         | Request::Observe { .. }
         | Request::ReleaseKey { .. }
         | Request::BeginEpoch
-        | Request::AcknowledgeEpoch { .. } => Again::Same,
+        | Request::AcknowledgeEpoch { .. }
+        | Request::AcknowledgeRestore { .. }
+        | Request::EndRestore { .. } => Again::Same,
     }
 }
 
@@ -244,6 +252,7 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
             Asks::RemoveUser(_) => "RemoveUser",
             Asks::Publish(_) => "Publish",
             Asks::Unpublish(_) => "Unpublish",
+            Asks::Restore(..) => "Restore",
         },
         Request::Redeem(_) => "Redeem",
         Request::Announce { .. } => "Announce",
@@ -252,6 +261,8 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
         Request::BeginEpoch => "BeginEpoch",
         Request::AcknowledgeEpoch { .. } if current(before) != current(after) => "AcknowledgeEpoch by the last",
         Request::AcknowledgeEpoch { .. } => "AcknowledgeEpoch",
+        Request::AcknowledgeRestore { .. } => "AcknowledgeRestore",
+        Request::EndRestore { .. } => "EndRestore",
     }
 }
 
@@ -307,6 +318,8 @@ fn request() -> impl Strategy<Value = Request> {
         }),
         3 => Just(Request::BeginEpoch),
         6 => (machine(), 1..6_u32).prop_map(|(n, number)| Request::AcknowledgeEpoch { machine: machine_key(n), number }),
+        2 => machine().prop_map(|n| Request::AcknowledgeRestore { machine: machine_key(n) }),
+        2 => machine().prop_map(|n| Request::EndRestore { machine: machine_key(n), hash: [7; 32] }),
     ]
 }
 
@@ -336,6 +349,7 @@ fn asks() -> impl Strategy<Value = Asks> {
         1 => (1..4_u8).prop_map(|n| Asks::RemoveUser(user(n, 1).name)),
         2 => (1..4_u16, machine()).prop_map(|(n, on)| Asks::Publish(cast::published(n, on).into())),
         1 => (1..20_u64).prop_map(|id| Asks::Unpublish(PublishId(id))),
+        2 => machine().prop_map(|n| Asks::Restore(id(n), [7; 32])),
     ]
 }
 

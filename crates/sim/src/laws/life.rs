@@ -167,6 +167,8 @@ pub fn performs(n: u16, effect: &Effect, facts: &Facts<'_>) -> Result<(), Breach
         | Effect::ChangeMember(_)
         | Effect::PassLead
         | Effect::Defragment(_)
+        | Effect::Restore { .. }
+        | Effect::DropSnapshot
         | Effect::Revoke(_)
         | Effect::TrimAudit
         | Effect::Attend { .. }

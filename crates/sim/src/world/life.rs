@@ -172,6 +172,8 @@ impl World {
             | Effect::ChangeMember(_)
             | Effect::PassLead
             | Effect::Defragment(_)
+            | Effect::Restore { .. }
+            | Effect::DropSnapshot
             | Effect::Revoke(_)
             | Effect::TrimAudit) => {
                 let kind = effect.kind().expect("only such take time");
@@ -354,8 +356,12 @@ impl World {
                     self.etcd.moves_leader();
                 }
             }
-            // etcd's backends, its list of revoked certificates and its audit are not shown.
-            Effect::Defragment(_) | Effect::Revoke(_) | Effect::TrimAudit => {}
+            // etcd's backends, what Kubernetes keeps there, its list of revoked certificates and its audit are not shown.
+            Effect::Defragment(_)
+            | Effect::Restore { .. }
+            | Effect::DropSnapshot
+            | Effect::Revoke(_)
+            | Effect::TrimAudit => {}
             Effect::Attend { .. }
             | Effect::Leave
             | Effect::Announce(_)

@@ -232,6 +232,8 @@ impl World {
                 Request::Create(Box::new(cast::creation(desired.prefixes.vpn)))
             }
             OwnRequest::Announce(endpoints) => super::announces(n, endpoints, itself.locked_with),
+            OwnRequest::AcknowledgeRestore(..) => Request::AcknowledgeRestore { machine },
+            OwnRequest::EndRestore(hash) => Request::EndRestore { machine, hash },
             OwnRequest::Observe { machine, endpoint } => Request::Observe { machine, endpoint },
         };
         let who = Who::Own { n, number, units };

@@ -32,7 +32,9 @@ pub(super) fn brief(event: &Event) -> String {
         | Request::Observe { .. }
         | Request::ReleaseKey { .. }
         | Request::BeginEpoch
-        | Request::AcknowledgeEpoch { .. } => format!("{request:?}"),
+        | Request::AcknowledgeEpoch { .. }
+        | Request::AcknowledgeRestore { .. }
+        | Request::EndRestore { .. } => format!("{request:?}"),
     };
     match event {
         Event::Ask { who, decision, via } => format!("{who:?} asks {}: {}", short(*via), asked(decision.request())),

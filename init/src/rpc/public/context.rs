@@ -129,8 +129,9 @@ pub(crate) struct Reach {
     volumes: OnceLock<(Volumes, watch::Receiver<Option<Arc<Directory>>>)>,
     pub(super) forwards: Arc<Forwards<OwnerPubKey>>,
     pub(super) users_forwards: Arc<Forwards<UserName>>,
-    pub(super) imports: Imports,
+    pub(super) imports: Takings,
     pub(super) snapshots: Snapshots,
+    pub(super) restores: Takings,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
     /// Calls of coordinators about volumes, each of which waits for those before it.
@@ -152,8 +153,11 @@ impl Default for Reach {
             volumes: OnceLock::new(),
             forwards: Forwards::within(OF_OWNERS),
             users_forwards: Forwards::within(OF_USERS),
-            imports: Imports::default(),
+            imports: Takings::of("the machine takes another image now; nothing was done; try again when it has that"),
             snapshots: Snapshots::default(),
+            restores: Takings::of(
+                "this coordinator takes another snapshot now; nothing was done; try again when it has that",
+            ),
             machines: Underway::at_most(1),
             orders: Underway::at_most(4),
             recovers: Notify::new(),
@@ -282,20 +286,28 @@ impl<W: Copy + Eq + Hash> Drop for Held<W> {
     }
 }
 
-/// The import that is under way, if any.
-#[derive(Debug, Default)]
-pub(super) struct Imports(Mutex<Option<Task<()>>>);
+/// Files that the machine takes from callers one at a time: the one that is under way, if any. Its task goes on when the caller leaves, until it has
+/// cleaned up.
+#[derive(Debug)]
+pub(super) struct Takings {
+    running: Mutex<Option<Task<()>>>,
+    /// Words for who comes meanwhile.
+    busy: &'static str,
+}
 
-impl Imports {
-    /// Begins to take an image.
+impl Takings {
+    const fn of(busy: &'static str) -> Self {
+        Self { running: Mutex::new(None), busy }
+    }
+
+    /// Begins to take something.
     ///
     /// # Errors
-    /// When another is being taken.
+    /// When something else is being taken.
     pub(super) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<(), Status> {
-        let mut running = lock::even_if_poisoned(&self.0);
+        let mut running = lock::even_if_poisoned(&self.running);
         if running.as_ref().is_some_and(Task::runs) {
-            let busy = "the machine takes another image now; nothing was done; try again when it has that";
-            return Err(Status::resource_exhausted(busy));
+            return Err(Status::resource_exhausted(self.busy));
         }
         *running = Some(tasks::spawn(work));
         Ok(())
@@ -387,7 +399,7 @@ mod tests {
     /// Proves: W5
     #[tokio::test]
     async fn one_image_is_taken_at_a_time() {
-        let (imports, (ends, ended)) = (Imports::default(), tokio::sync::oneshot::channel::<()>());
+        let (imports, (ends, ended)) = (Takings::of("another"), tokio::sync::oneshot::channel::<()>());
         imports.begin(async { drop(ended.await) }).expect("nobody is before it");
         let busy = imports.begin(async {}).expect_err("the first is not taken yet");
         assert_eq!(busy.code(), Code::ResourceExhausted);

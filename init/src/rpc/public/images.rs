@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::context::Imports;
+use super::context::Takings;
 use super::streams::Answers;
 
 /// Longest silence of a caller who was asked for bytes.
@@ -26,7 +26,7 @@ const FREE_PERCENT: u64 = 15;
 /// # Errors
 /// When the first part is no image that can be run, no containers run here, or another image is being taken.
 pub(super) async fn import(
-    imports: &Imports,
+    imports: &Takings,
     mut parts: Streaming<wire::ImportImageRequest>,
 ) -> Result<Answers<wire::ImportImageResponse>, Status> {
     let first = parts.message().await?.ok_or_else(|| Status::invalid_argument("the stream is empty"))?;

@@ -26,7 +26,7 @@ use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{
     activate, cluster_volumes, contribute, drain, etcd, forward, images, leaving, machines, person, records, recover,
-    redeem, release, snapshot, volumes,
+    redeem, release, restore, snapshot, volumes,
 };
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
@@ -481,6 +481,16 @@ impl api::public_server::Public for Public {
         _: Request<wire::SnapshotKubernetesRequest>,
     ) -> Result<Response<Self::SnapshotKubernetesStream>, Status> {
         Ok(Response::new(snapshot::take(&self.0)?))
+    }
+
+    type RestoreKubernetesStream = Answers<wire::RestoreKubernetesResponse>;
+
+    async fn restore_kubernetes(
+        &self,
+        request: Request<Streaming<wire::RestoreKubernetesRequest>>,
+    ) -> Result<Response<Self::RestoreKubernetesStream>, Status> {
+        let by = person::owner(&request)?;
+        Ok(Response::new(restore::restore(&self.0, by, request.into_inner()).await?))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {

@@ -40,6 +40,7 @@ fn status(stop: &SnapshotStop) -> Status {
     match stop {
         SnapshotStop::Unread(unread) => (*unread).into(),
         SnapshotStop::Leaderless(_) => Status::failed_precondition(format!("{text}; ask another coordinator")),
+        SnapshotStop::Restoring => Status::failed_precondition(format!("{text}; try again once they are")),
         SnapshotStop::Etcd(_) => Status::unavailable(text),
         SnapshotStop::Forgotten(_) => Status::out_of_range(text),
         SnapshotStop::Entry(_) => Status::internal(text),
