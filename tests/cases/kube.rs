@@ -43,6 +43,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("a secret is encrypted in etcd", &["W7"], encrypted),
     case("who makes a secret is written down, and not what it is", &["W7", "Q1"], written_down),
     case("a machine with pods stops what needs another before it", &["O12"], stops),
+    case("a snapshot comes back, and what was made since is gone", &["Q4"], restored),
     Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf, Prerequisite::Faketime],
         ..case("a pod saved for two days runs on, and its node is alive", &["S13"], days_later)
@@ -151,6 +152,29 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     ensure!(now.pod_id == before.pod_id, "the same pod");
     ensure!(now.authority == before.authority, "{}", now.authority);
     cluster.is_as_its_owner_left_it()
+}
+
+/// An object of before that was deleted, and one that was made since. What the cluster's records say stays as it is.
+fn restored(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let file = t.dir().join("kube.snapshot");
+    let file = file.to_string_lossy();
+    let make = |name: &str| cluster.kubectl(&["create", "configmap", name, "--from-literal=word=kept"]);
+    make("before")?;
+    cluster.run(&["etcd", "snapshot", "--out", &file])?;
+    cluster.kubectl(&["delete", "configmap/before"])?;
+    make("since")?;
+    cluster.run(&["ticket", "issue", "--out", &t.dir().join("ticket").to_string_lossy()])?;
+    let tickets = cluster.run(&["ticket", "list"])?;
+    cluster.run(&["cluster", "restore", &file, "--yes"])?;
+    let deadline = t.within(300);
+    while !cluster.get("configmap/before").is_ok_and(|found| found["data"]["word"] == "kept") {
+        ensure!(deadline.left().is_some(), "{:?}", cluster.get("configmap/before"));
+    }
+    let gone = cluster.get("configmap/since").err().context("what was made since is there")?;
+    ensure!(format!("{gone:#}").contains("NotFound"), "{gone:#}");
+    ensure!(cluster.run(&["ticket", "list"])? == tickets, "the tickets are others");
+    cluster.says_hello()
 }
 
 /// How often a kubelet renews its node's lease.

@@ -4,7 +4,7 @@ use crate::{Case, Context, web_pod};
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::kube::{Cluster, POD};
+use super::kube::Cluster;
 use super::pods;
 
 pub(crate) const CASES: &[Case] = &[
@@ -17,19 +17,23 @@ fn autoscaled(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     cluster.apply(t, &deployment())?;
     cluster.apply(t, &autoscaler())?;
-    cluster.kubectl(&["wait", "--for=jsonpath={.status.readyReplicas}=2", "deployment/grows", POD])?;
-    let metric = "--output=jsonpath={.status.currentMetrics[0].resource.current.averageValue}";
-    let said = cluster.kubectl(&["get", "hpa/grows", metric])?;
-    ensure!(!["", "0"].contains(&said.as_str()), "it grew by nothing that a pod uses");
+    let deadline = t.within(60);
+    while cluster.get("hpa/grows")?["status"]["desiredReplicas"] != 2 {
+        ensure!(deadline.left().is_some(), "{:#}", cluster.get("hpa/grows")?);
+    }
+    let used = &cluster.get("hpa/grows")?["status"]["currentMetrics"][0]["resource"]["current"]["averageValue"];
+    ensure!(used.as_str().is_some_and(|used| used != "0"), "it grew by nothing that a pod uses: {used}");
     Ok(())
 }
 
 fn selected(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     let told = |what: &[&str]| cluster.kubectl(&[&["top"], what, &["--no-headers"]].concat());
-    for (what, name) in [(&["pods", "--namespace=default"][..], "web "), (&["nodes"], "kube ")] {
+    let node = cluster.status()?.name;
+    for (what, name) in [(&["pods", "--namespace=default"][..], "web"), (&["nodes"], &node)] {
         let deadline = t.within(60);
-        while !told(what).is_ok_and(|said| said.starts_with(name) && said.lines().count() == 1) {
+        let first = |said: String| said.split(' ').next().map(str::to_owned);
+        while told(what).ok().and_then(first).as_deref() != Some(name) {
             ensure!(deadline.left().is_some(), "{:?} of {what:?}", told(what));
         }
     }

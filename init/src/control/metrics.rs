@@ -127,12 +127,19 @@ impl Metrics {
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                Ok((stream, _)) = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
-                    if certificates::are_due(tls.0, clock::unix()) {
-                        tls = served.metrics.tls()?;
+                accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => {
+                        if certificates::are_due(tls.0, clock::unix()) {
+                            tls = served.metrics.tls()?;
+                        }
+                        connections.spawn(connection(served.clone(), tls.1.clone(), stream));
                     }
-                    connections.spawn(connection(served.clone(), tls.1.clone(), stream));
-                }
+                    Err(error) => {
+                        // Out of descriptors, or a peer that left already: a short wait keeps it cool.
+                        tracing::debug!(%error, "accept failed");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
                 Some(_ended) = connections.join_next() => {}
             }
         }

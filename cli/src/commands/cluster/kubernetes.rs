@@ -27,8 +27,8 @@ gone, and pods end and start as the objects say. Events stay as they are.
 Meanwhile no apiserver and no controller runs; pods run on. Machines, tickets,
 owners and users stay, and what lies in volumes.
 
-Once a coordinator has the file it goes on by itself, also after a restart. Where
-too few coordinators are left, first: cairnctl cluster recover.")]
+Once a coordinator has the file it goes on by itself, also after a restart.
+Where too few coordinators are left, first: cairnctl cluster recover.")]
 pub(crate) struct Restore {
     /// The snapshot
     #[arg(value_name = "FILE")]
