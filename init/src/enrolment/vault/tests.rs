@@ -236,7 +236,7 @@ fn an_error_makes_no_other_machine_and_erases_nothing() {
             keep(Path::new(root), &desired).expect("kept");
         }
         let before = below(place.path());
-        assert_eq!(before.len(), 15 + usize::from(joined));
+        assert_eq!(before.len(), 17 + usize::from(joined));
         let kept = load(root).expect("nothing is wrong");
         assert_eq!((kept.desired, kept.authorities.is_some()), (desired, true));
         let needed = before.iter().filter(|path| !path.ends_with(peers::FILE)); // peers are told again
