@@ -53,8 +53,8 @@ pub struct Desired {
     pub look: Option<Look>,
     /// How far the machine belongs to the cluster; never [`Standing::Removed`].
     pub standing: Standing,
-    /// VPN address, pod prefix and roles; none of a control plane while Kubernetes' objects are restored. The cluster role is Coordinator until etcd has let go of the machine, and the others can open
-    /// their disks without its share.
+    /// VPN address, pod prefix and roles; none of a control plane while Kubernetes' objects are restored. The cluster role is Coordinator
+    /// until etcd has let go of the machine, and the others can open their disks without its share.
     pub assignment: Assignment,
     /// Address ranges that the cluster keeps for itself.
     pub prefixes: Prefixes,

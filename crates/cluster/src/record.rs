@@ -13,6 +13,7 @@ mod restore;
 mod ticket;
 mod user;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use formats::strict::{self, FormatError, Message};
@@ -178,6 +179,19 @@ pub(crate) fn decode_within<M: prost::Message + Default>(
 /// The bytes of a field that has one size.
 pub(crate) fn sized<const LEN: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; LEN], BadRecord> {
     bytes.try_into().map_err(|_| BadRecord::Size { field, found: bytes.len(), expected: LEN })
+}
+
+/// Ids of machines, as a message repeats them.
+fn to_wire(ids: &BTreeSet<MachineId>) -> Vec<Vec<u8>> {
+    ids.iter().map(|id| id.0.to_vec()).collect()
+}
+
+/// Ids in ascending order, each once.
+fn ids(wire: &[Vec<u8>]) -> Result<BTreeSet<MachineId>, BadRecord> {
+    if !wire.is_sorted_by(|one, next| one < next) {
+        return Err(BadRecord::Contradiction("machines are not each once and in order"));
+    }
+    wire.iter().map(|id| sized("machine id", id).map(MachineId)).collect()
 }
 
 /// The same of a field that may be absent.

@@ -12,6 +12,8 @@ pub const VPN_PORT: u16 = 7838;
 pub const ETCD_PEER_PORT: u16 = 7834;
 /// TCP, VPN addresses only: the members' API.
 pub const VPN_API_PORT: u16 = 7835;
+/// TCP, VPN address: kubelet, which asks who calls.
+pub const KUBELET_PORT: u16 = 10_250;
 /// TCP, loopback only: usage of nodes and pods, which the apiserver has answered in its place.
 pub const METRICS_PORT: u16 = 7837;
 /// TCP, VPN address and loopback: etcd's clients.

@@ -25,9 +25,9 @@ pub struct NodeSummary {
     pods: BTreeMap<String, BTreeMap<String, UsedResources>>,
 }
 
-/// Summaries of the nodes that answer.
+/// Summaries of the nodes that answer, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summaries(BTreeMap<NodeName, NodeSummary>);
+pub struct Summaries(BTreeMap<String, NodeSummary>);
 
 #[derive(Deserialize)]
 struct Summary {
@@ -104,12 +104,12 @@ impl Summaries {
     /// Summaries, by the nodes whose kubelets were asked for them.
     #[must_use]
     pub fn of(nodes: impl IntoIterator<Item = (NodeName, NodeSummary)>) -> Self {
-        Self(nodes.into_iter().collect())
+        Self(nodes.into_iter().map(|(name, summary)| (name.to_string(), summary)).collect())
     }
 
     /// Usage of the node of that name, as its own kubelet says.
     pub(crate) fn node(&self, name: &str) -> Option<UsedResources> {
-        self.0.iter().find(|(node, _)| node.as_str() == name).and_then(|(_, summary)| summary.node)
+        self.0.get(name)?.node
     }
 
     /// Usage of the containers of the pod of that uid. A uid is told to nobody but the API's clients that may list the pod and the kubelet

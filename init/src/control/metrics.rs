@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kubeapi::{FollowError, Objects, Reflector};
-use model::{Chain, METRICS_PORT, NodeName};
+use model::{Chain, KUBELET_PORT, METRICS_PORT, NodeName};
 use pki::{Authority, CertificateDer, CertificateProfile, UnixTime, client_auth};
 use probe::http::Session;
 use rustls::{ClientConfig, ServerConfig};
@@ -33,8 +33,6 @@ use crate::runtime::streams::Streams;
 use crate::runtime::tls::Clock;
 use crate::runtime::{clock, tasks};
 
-/// Port of kubelets, which ask who calls.
-const KUBELET_PORT: u16 = 10_250;
 /// Longest time for a kubelet's answer: who asks waits for all.
 const ANSWERS: Duration = Duration::from_secs(3);
 /// Age up to which summaries are told again: kubelets count anew as often.

@@ -135,7 +135,7 @@ pub(super) fn remove_but(hash: Option<[u8; 32]>) -> Result<(), KeptSnapshotError
 /// Removes from a folder all snapshots but the one with this hash.
 ///
 /// # Errors
-/// What the file system says; some of them may be gone.
+/// Errors of the file system; some of them may be gone.
 pub(super) fn remove_from(data: &Path, but: Option<[u8; 32]>) -> io::Result<()> {
     let stays = but.map(name);
     for entry in fs::read_dir(data)? {

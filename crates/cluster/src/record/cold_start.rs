@@ -11,7 +11,7 @@ use keys::cold_start::Epoch;
 use model::MachineId;
 use prost::Message as _;
 
-use super::{BadRecord, VERSION, decode, sized};
+use super::{BadRecord, VERSION, decode, ids, to_wire};
 
 /// The epochs there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -86,18 +86,6 @@ impl EpochWire {
     pub(crate) fn read(&self) -> Result<Epoch, BadRecord> {
         Ok(Epoch::new(self.number, ids(&self.holders)?)?)
     }
-}
-
-pub(super) fn to_wire(ids: &BTreeSet<MachineId>) -> Vec<Vec<u8>> {
-    ids.iter().map(|id| id.0.to_vec()).collect()
-}
-
-/// Ids in ascending order, each once.
-pub(super) fn ids(wire: &[Vec<u8>]) -> Result<BTreeSet<MachineId>, BadRecord> {
-    if !wire.is_sorted_by(|one, next| one < next) {
-        return Err(BadRecord::Contradiction("machines are not each once and in order"));
-    }
-    wire.iter().map(|id| sized("machine id", id).map(MachineId)).collect()
 }
 
 formats::strict_message! {

@@ -9,8 +9,7 @@ use std::collections::BTreeSet;
 use model::MachineId;
 use prost::Message as _;
 
-use super::cold_start::{ids, to_wire};
-use super::{BadRecord, VERSION, decode, sized};
+use super::{BadRecord, VERSION, decode, ids, sized, to_wire};
 
 /// Restore of Kubernetes' objects from a snapshot. As long as there is one no control plane runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

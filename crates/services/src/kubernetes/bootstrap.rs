@@ -5,6 +5,8 @@
 //! later release adds one. The last object of a set is a mark that all of it are there: with it nothing of the set is created again, so
 //! what the owner has deleted stays deleted. Before it, an object that is there already (409) is left alone.
 
+use std::net::Ipv4Addr;
+
 use data_encoding::BASE64;
 use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
 use serde_json::{Value, json};
@@ -193,29 +195,18 @@ fn role_of_metrics(because: &'static str) -> Object {
 fn role_of_readers(because: &'static str) -> Object {
     let name = "cairn:metrics-readers";
     let into = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
-    let body = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": name, "labels": { into("view"): "true", into("edit"): "true", into("admin"): "true" } },
-        "rules": [{ "apiGroups": ["metrics.k8s.io"], "resources": ["nodes", "pods"], "verbs": ["get", "list"] }],
-    });
-    Object { path: ROLES, name, body: body.to_string(), because }
+    let labels = json!({ into("view"): "true", into("edit"): "true", into("admin"): "true" });
+    let rules = json!([{ "apiGroups": ["metrics.k8s.io"], "resources": ["nodes", "pods"], "verbs": ["get", "list"] }]);
+    role_with(name, &json!({ "name": name, "labels": labels }), &rules, because)
 }
 
 const METRICS_SERVICE: &str = "cairn-metrics";
 const METRICS_API: &str = "v1beta1.metrics.k8s.io";
 
 fn metrics_service(because: &'static str) -> Object {
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": { "name": METRICS_SERVICE, "namespace": "kube-system" },
-        "spec": {
-            "clusterIP": PREFIXES.metrics_service().to_string(),
-            "ports": [{ "name": "https", "protocol": "TCP", "port": 443 }],
-        },
-    });
-    Object { path: SYSTEM_SERVICES, name: METRICS_SERVICE, body: body.to_string(), because }
+    let ports = json!([{ "name": "https", "protocol": "TCP", "port": 443 }]);
+    let metadata = json!({ "name": METRICS_SERVICE, "namespace": "kube-system" });
+    system_service(METRICS_SERVICE, &metadata, (PREFIXES.metrics_service(), ports), because)
 }
 
 fn metrics_endpoints(because: &'static str) -> Object {
@@ -261,10 +252,15 @@ fn follow(group: &str, resources: &[&str]) -> Value {
 }
 
 fn role(name: &'static str, rules: &Value, because: &'static str) -> Object {
+    role_with(name, &json!({ "name": name }), rules, because)
+}
+
+/// Role that says more of itself than its name.
+fn role_with(name: &'static str, metadata: &Value, rules: &Value, because: &'static str) -> Object {
     let body = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": { "name": name },
+        "metadata": metadata,
         "rules": rules,
     });
     Object { path: ROLES, name, body: body.to_string(), because }
@@ -316,24 +312,27 @@ fn bound_policy(because: &'static str) -> Object {
 /// Holds the address: a machine leads it to itself, so the service has no endpoints.
 fn dns_service(because: &'static str) -> Object {
     let port = |name: &str, protocol: &str| json!({ "name": name, "protocol": protocol, "port": 53 });
-    let body = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": { "name": DNS_SERVICE, "namespace": "kube-system", "labels": { "k8s-app": DNS_SERVICE } },
-        "spec": { "clusterIP": PREFIXES.dns_service().to_string(), "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")] },
-    });
-    Object { path: SYSTEM_SERVICES, name: DNS_SERVICE, body: body.to_string(), because }
+    let ports = json!([port("dns", "UDP"), port("dns-tcp", "TCP")]);
+    let metadata = json!({ "name": DNS_SERVICE, "namespace": "kube-system", "labels": { "k8s-app": DNS_SERVICE } });
+    system_service(DNS_SERVICE, &metadata, (PREFIXES.dns_service(), ports), because)
+}
+
+/// Service that selects no pods, at this address.
+fn system_service(
+    name: &'static str,
+    metadata: &Value,
+    (address, ports): (Ipv4Addr, Value),
+    because: &'static str,
+) -> Object {
+    let spec = json!({ "clusterIP": address.to_string(), "ports": ports });
+    let body = json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec });
+    Object { path: SYSTEM_SERVICES, name, body: body.to_string(), because }
 }
 
 fn mark(name: &'static str) -> Object {
     let because = "the cluster has had these objects; what is deleted of them stays deleted";
-    let body = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": name, "annotations": { "cairn.internal/because": because } },
-        "rules": [],
-    });
-    Object { path: ROLES, name, body: body.to_string(), because }
+    let metadata = json!({ "name": name, "annotations": { "cairn.internal/because": because } });
+    role_with(name, &metadata, &json!([]), because)
 }
 
 /// A binding of the same name as the group.

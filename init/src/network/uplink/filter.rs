@@ -21,16 +21,14 @@ use std::fmt::{Display, Write as _};
 
 use cluster::published::OpenPort;
 use model::{
-    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBERNETES_API_PORT, KubernetesRole, METRICS_PORT, PUBLIC_API_PORT,
-    Prefixes, UplinkPort, VPN_API_PORT, VPN_PORT,
+    Assignment, ETCD_CLIENT_PORT, ETCD_PEER_PORT, KUBELET_PORT, KUBERNETES_API_PORT, KubernetesRole, METRICS_PORT,
+    PUBLIC_API_PORT, Prefixes, UplinkPort, VPN_API_PORT, VPN_PORT,
 };
 
 /// Bit of a packet's mark that says that it may be routed.
 pub(super) const ROUTED: u32 = 1;
 /// Ports of ours at VPN addresses: etcd's two, the members' API and the Kubernetes API. A pod reaches none of them.
 const CLOSED_TO_PODS: [u16; 4] = [ETCD_CLIENT_PORT, ETCD_PEER_PORT, VPN_API_PORT, KUBERNETES_API_PORT];
-/// Port of kubelet, which asks who calls.
-const KUBELET: u16 = 10_250;
 /// Beginning of the names that the CNI plugin `ptp` gives the links of pods.
 const POD_LINKS: &str = "veth*";
 const MESH: &str = "wg0";
@@ -112,7 +110,7 @@ impl Filter<'_> {
             table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
             let (api, dns) = (self.prefixes.kubernetes_service(), self.prefixes.dns_service());
             // Decided here, so that no table behind this one leads elsewhere, whatever address or port a service or a pod claims.
-            let own = [&CLOSED_TO_PODS[..], &[KUBELET]].concat();
+            let own = [&CLOSED_TO_PODS[..], &[KUBELET_PORT]].concat();
             let stays = [
                 format!(
                     "ip daddr {} dnat ip to ip daddr",

@@ -286,8 +286,8 @@ impl<W: Copy + Eq + Hash> Drop for Held<W> {
     }
 }
 
-/// Files that the machine takes from callers one at a time: the one that is under way, if any. Its task goes on when the caller leaves, until it has
-/// cleaned up.
+/// Files that the machine takes from callers one at a time: the one that is under way, if any. Its task goes on when the caller leaves,
+/// until it has cleaned up.
 #[derive(Debug)]
 pub(super) struct Takings {
     running: Mutex<Option<Task<()>>>,

@@ -408,7 +408,7 @@ fn no_service_takes_an_address_or_port_of_ours() {
         for port in CLOSED_TO_PODS {
             assert_eq!(led(chain, "10.118.0.2", false, PacketKind::Tcp(port)), Fate::Stays, "{port}");
         }
-        assert_eq!(led(chain, "10.118.0.1", true, PacketKind::Tcp(KUBELET)), Fate::Stays);
+        assert_eq!(led(chain, "10.118.0.1", true, PacketKind::Tcp(KUBELET_PORT)), Fate::Stays);
         assert_eq!(led(chain, "192.0.2.9", true, PacketKind::Tcp(PUBLIC_API_PORT)), Fate::Stays);
         assert_eq!(led(chain, "127.0.0.1", true, PacketKind::Tcp(KUBERNETES_API_PORT)), Fate::Stays);
         assert_eq!(led(chain, "10.244.0.1", true, PacketKind::Udp(DNS)), Fate::Stays);
