@@ -165,7 +165,7 @@ fn restored(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "configmap/before"])?;
     make("since")?;
     cluster.run(&["ticket", "issue", "--out", &t.dir().join("ticket").to_string_lossy()])?;
-    let tickets = cluster.run(&["ticket", "list"])?;
+    let tickets = cluster.ask(&["ticket", "list"])?;
     cluster.run(&["cluster", "restore", &file, "--yes"])?;
     let deadline = t.within(300);
     while !cluster.get("configmap/before").is_ok_and(|found| found["data"]["word"] == "kept") {
@@ -173,7 +173,7 @@ fn restored(t: &Context) -> anyhow::Result<()> {
     }
     let gone = cluster.get("configmap/since").err().context("what was made since is there")?;
     ensure!(format!("{gone:#}").contains("NotFound"), "{gone:#}");
-    ensure!(cluster.run(&["ticket", "list"])? == tickets, "the tickets are others");
+    ensure!(cluster.ask(&["ticket", "list"])? == tickets, "the tickets are others");
     cluster.says_hello()
 }
 
