@@ -117,8 +117,7 @@ pub(crate) struct Records {
     turn: Arc<Mutex<Turn>>,
     look: Arc<Mutex<MembersLook>>,
     defragments: Arc<std::sync::Mutex<DefragmentTurn>>,
-    /// Held while a snapshot that is to be restored is taken, or removed.
-    restores: Arc<Mutex<()>>,
+    restores: Arc<restore::Restores>,
     first: Arc<First>,
     /// Authorities that sign certificates, directories and etcd's revocation list.
     authorities: Arc<Authorities>,

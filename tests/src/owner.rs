@@ -11,9 +11,11 @@ use anyhow::{Context as _, bail, ensure};
 use model::Secret;
 use pki::PrivateKey;
 use qemu::console::{Mark, Silent};
+use qemu::deadline::Stopwatch;
 use qemu::{Deadline, Vm, host};
 use serde_json::Value;
 
+use crate::pace::HostPace;
 use crate::public_api;
 use crate::status::{ServiceStatus, Status};
 
@@ -24,6 +26,11 @@ pub(crate) const VARIABLE: &str = "CAIRN_CAIRNCTL";
 const UNREACHABLE: i32 = 3;
 /// Exit code of `cairnctl` for what it does not trust, for what a machine refuses, and for who is not let in.
 pub const REFUSED: i32 = 4;
+
+/// Words of kubectl where the API lets it wait ten seconds for a handshake; it has no option for more (client-go, `transport/cache.go`).
+const NO_HANDSHAKE: &str = "net/http: TLS handshake timeout";
+/// Seconds for the same on a host with acceleration.
+const HANDSHAKE: u64 = 10;
 
 /// An owner: keys and pins in a directory of its own.
 #[derive(Debug, Clone)]
@@ -238,12 +245,20 @@ impl Owner {
         self.told(arguments).map(|(answer, _)| answer)
     }
 
-    /// The same, and behind it what it told meanwhile on its standard error.
+    /// The same, and behind it what it told meanwhile on its standard error. Where kubectl waited in vain for a handshake, nothing was
+    /// asked for: it is run again for as long as a handshake may take here.
     ///
     /// # Errors
     /// [`CommandRefusal`]
     pub fn told(&self, arguments: &[&str]) -> Result<(String, String), CommandRefusal> {
-        self.told_by(Command::new(&self.cairnctl), arguments)
+        let begun = Stopwatch::start();
+        loop {
+            let told = self.told_by(Command::new(&self.cairnctl), arguments);
+            let in_vain = told.as_ref().is_err_and(|refusal| refusal.text.contains(NO_HANDSHAKE));
+            if !in_vain || begun.elapsed() >= HostPace::here().stretch(HANDSHAKE) {
+                return told;
+            }
+        }
     }
 
     /// Runs `cairnctl` where no file that it writes becomes longer than that many blocks of 512 bytes: as on a full disk, an error

@@ -317,6 +317,7 @@ impl public_server::Public for Api {
             restarts: 0,
             pid: None,
             memory: None,
+            cpu: None,
             last_exit: None,
         });
         Ok(Response::new(services.to_vec().into()))

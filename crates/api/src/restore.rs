@@ -12,15 +12,20 @@ pub enum RestoreStage {
     Waits(Vec<NodeName>),
     /// Objects are replaced.
     Replaces,
+    /// A step failed for this reason, and is tried again.
+    Fails(String),
 }
 
 impl From<RestoreStage> for wire::RestoreKubernetesResponse {
     fn from(stage: RestoreStage) -> Self {
-        let (stage, names) = match stage {
-            RestoreStage::Waits(names) => (wire::RestoreStage::Waits, names),
-            RestoreStage::Replaces => (wire::RestoreStage::Replaces, Vec::new()),
-        };
-        Self { stage: stage.into(), waits_for: names.iter().map(ToString::to_string).collect() }
+        let of = |stage: wire::RestoreStage| Self { stage: stage.into(), ..Self::default() };
+        match stage {
+            RestoreStage::Waits(names) => {
+                Self { waits_for: names.iter().map(ToString::to_string).collect(), ..of(wire::RestoreStage::Waits) }
+            }
+            RestoreStage::Replaces => of(wire::RestoreStage::Replaces),
+            RestoreStage::Fails(why) => Self { why, ..of(wire::RestoreStage::Fails) },
+        }
     }
 }
 
@@ -36,6 +41,7 @@ impl TryFrom<wire::RestoreKubernetesResponse> for RestoreStage {
                 Ok(Self::Waits(names.collect::<Result<_, _>>()?))
             }
             wire::RestoreStage::Replaces => Ok(Self::Replaces),
+            wire::RestoreStage::Fails => Ok(Self::Fails(answer.why)),
         }
     }
 }
@@ -48,14 +54,20 @@ mod tests {
     #[test]
     fn stages_of_a_restore_cross_the_wire() {
         let names = ["m1", "m2"].map(|name| NodeName::stored(name).expect("a name"));
-        for stage in [RestoreStage::Waits(names.to_vec()), RestoreStage::Waits(vec![]), RestoreStage::Replaces] {
+        for stage in [
+            RestoreStage::Waits(names.to_vec()),
+            RestoreStage::Waits(vec![]),
+            RestoreStage::Replaces,
+            RestoreStage::Fails("no leader".to_owned()),
+        ] {
             assert_eq!(RestoreStage::try_from(wire::RestoreKubernetesResponse::from(stage.clone())), Ok(stage));
         }
         let of = |answer: wire::RestoreKubernetesResponse| {
             RestoreStage::try_from(answer).map_err(|wrong: FieldError| wrong.field)
         };
         assert_eq!(of(wire::RestoreKubernetesResponse::default()), Err("stage"));
-        let waits = wire::RestoreKubernetesResponse { stage: 1, waits_for: vec!["M 1".to_owned()] };
+        let waits =
+            wire::RestoreKubernetesResponse { stage: 1, waits_for: vec!["M 1".to_owned()], ..Default::default() };
         assert_eq!(of(waits), Err("waits_for"));
     }
 }

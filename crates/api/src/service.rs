@@ -1,6 +1,7 @@
 //! Supervised services as `Services` lists them.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::field_error::{known, present};
 use crate::{FieldError, Problem, UnixMillis, wire};
@@ -77,6 +78,8 @@ pub struct Service {
     pub pid: Option<u32>,
     /// Memory of its control group, in bytes.
     pub memory: Option<u64>,
+    /// Processor time of its control group since the boot, over all runs.
+    pub cpu: Option<Duration>,
     /// None before the first exit.
     pub last_exit: Option<ServiceExit>,
 }
@@ -116,6 +119,7 @@ impl From<Service> for wire::Service {
             restarts: service.restarts,
             pid: service.pid,
             memory_bytes: service.memory,
+            cpu_ms: service.cpu.map(|cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX)),
             last_exit: service.last_exit.map(Into::into),
         }
     }
@@ -132,6 +136,7 @@ impl TryFrom<wire::Service> for Service {
             restarts: service.restarts,
             pid: service.pid,
             memory: service.memory_bytes,
+            cpu: service.cpu_ms.map(Duration::from_millis),
             last_exit: service.last_exit.map(ServiceExit::try_from).transpose()?,
         })
     }
@@ -163,6 +168,7 @@ mod tests {
             restarts: 2,
             pid: Some(77),
             memory: Some(301 << 20),
+            cpu: Some(Duration::from_millis(4321)),
             last_exit,
         }
     }

@@ -208,6 +208,12 @@ pub enum Denial {
     /// A snapshot on a machine that has no etcd to write it into.
     #[error("only a coordinator restores what Kubernetes keeps")]
     RestoreOnNode,
+    /// The machine has the snapshot that is to be restored.
+    #[error(
+        "the machine restores what Kubernetes keeps, and nobody else has the snapshot; wait for its end, or order the restore at another \
+         coordinator"
+    )]
+    StillRestores,
     /// Another snapshot is to be restored by now.
     #[error("another snapshot is to be restored by now")]
     OtherRestore,

@@ -503,17 +503,8 @@ impl Performer {
     }
 
     pub(super) async fn restore(self, hash: [u8; 32], step: RestoreStep) -> Result<EffectOutcome, Error> {
-        let records = self.running()?;
-        match step {
-            RestoreStep::Revoke => records.deny_kubernetes().await?,
-            RestoreStep::Replace { revision } => {
-                let differed = records.replace_objects(hash, revision).await?;
-                return Ok(if differed { EffectOutcome::Differed } else { EffectOutcome::Whole });
-            }
-            RestoreStep::Grant => records.allow_kubernetes().await?,
-            RestoreStep::End => {} // the records decide it
-        }
-        Ok(EffectOutcome::Whole)
+        let differed = self.running()?.restore(hash, step).await?;
+        Ok(if differed { EffectOutcome::Differed } else { EffectOutcome::Whole })
     }
 
     pub(super) async fn drop_snapshot(self) -> Result<EffectOutcome, Error> {

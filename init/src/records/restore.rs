@@ -6,12 +6,12 @@ use std::sync::Arc;
 use ::snapshot::{ObjectSide, RegistryDifference, SnapshotHead, SnapshotSummary};
 use api::RestoreStage;
 use cluster::request::{Asks, Request};
-use cluster::restores;
+use cluster::restores::{self, RestoreStep};
 use etcd::wire::etcdserverpb::{AuthUserGrantRoleRequest, AuthUserRevokeRoleRequest};
 use etcd::{Progress, RegistryReader};
-use model::{ClusterId, MachineId, OwnerPubKey};
+use model::{Chain, ClusterId, MachineId, OwnerPubKey};
 use pki::ETCD_KUBERNETES;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::kept_snapshot::{self, KeptSnapshot, KeptSnapshotError, NewSnapshot};
 use super::link::{NoAnswer, in_time};
@@ -73,6 +73,22 @@ pub(crate) struct RestoreOrder {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OtherRestore;
 
+/// Restores on this machine, as the clones of its records share them.
+#[derive(Debug, Default)]
+pub(super) struct Restores {
+    /// Held while a snapshot that is to be restored is taken, or removed.
+    place: Arc<Mutex<()>>,
+    failure: watch::Sender<Option<StepFailure>>,
+}
+
+/// Failure of a step, until one is taken.
+#[derive(Debug)]
+pub(crate) struct StepFailure {
+    /// Hash of the snapshot that is restored.
+    hash: [u8; 32],
+    why: String,
+}
+
 /// Snapshot that is being taken; nobody else's is meanwhile.
 #[derive(Debug)]
 pub(crate) struct RestoreSnapshot {
@@ -104,7 +120,7 @@ impl Records {
     /// [`RestoreError`].
     pub(crate) async fn begin_restore(&self) -> Result<RestoreSnapshot, RestoreError> {
         let cluster = self.cluster()?;
-        let place = Arc::clone(&self.restores).try_lock_owned().map_err(|_taken| RestoreError::Busy)?;
+        let place = Arc::clone(&self.restores.place).try_lock_owned().map_err(|_taken| RestoreError::Busy)?;
         let new = tasks::blocking(move || NewSnapshot::begin(cluster)).await?;
         Ok(RestoreSnapshot { new, _place: place })
     }
@@ -165,6 +181,9 @@ impl Records {
             if restore.machine != order.machine || restore.hash != order.hash {
                 return Some(Err(OtherRestore));
             }
+            if let Some(failure) = self.restores.failure.borrow().as_ref().filter(|it| it.hash == order.hash) {
+                return Some(Ok(RestoreStage::Fails(failure.why.clone())));
+            }
             let waits = restores::waits_for(state);
             let names = waits.iter().filter_map(|id| state.machine(id).map(|machine| machine.name.clone()));
             let names: Vec<_> = names.collect();
@@ -177,7 +196,7 @@ impl Records {
     /// # Errors
     /// [`RestoreError`].
     pub(crate) async fn drop_snapshot(&self) -> Result<bool, RestoreError> {
-        let Ok(_place) = self.restores.try_lock() else { return Ok(false) };
+        let Ok(_place) = self.restores.place.try_lock() else { return Ok(false) };
         let ordered = self.ordered_here()?;
         tasks::blocking(move || kept_snapshot::remove_but(ordered)).await?;
         Ok(ordered.is_none())
@@ -189,11 +208,29 @@ impl Records {
         self.read(|view, _| restores::own(view.state(), &own).map(|restore| restore.hash))
     }
 
-    /// Takes from the apiserver's user its role: whatever it asks from then on is denied, on all machines.
+    /// Failure of the last step on this machine, for who follows a restore.
+    pub(crate) fn step_failure(&self) -> watch::Receiver<Option<StepFailure>> {
+        self.restores.failure.subscribe()
+    }
+
+    /// Takes a step of the restore of the snapshot with this hash; whether it replaced any object.
     ///
     /// # Errors
-    /// [`RestoreError::Etcd`].
-    pub(crate) async fn deny_kubernetes(&self) -> Result<(), RestoreError> {
+    /// [`RestoreError`]: the step is to be taken again, and who follows the restore hears why.
+    pub(crate) async fn restore(&self, hash: [u8; 32], step: RestoreStep) -> Result<bool, RestoreError> {
+        let taken = match step {
+            RestoreStep::Revoke => self.deny_kubernetes().await.map(|()| false),
+            RestoreStep::Replace { revision } => self.replace_objects(hash, revision).await,
+            RestoreStep::Grant => self.allow_kubernetes().await.map(|()| false),
+            RestoreStep::End => Ok(false), // the records decide it
+        };
+        let why = taken.as_ref().err().map(|error| Chain(error).to_string());
+        self.restores.failure.send_replace(why.map(|why| StepFailure { hash, why }));
+        taken
+    }
+
+    /// Takes from the apiserver's user its role: whatever it asks from then on is denied, on all machines.
+    async fn deny_kubernetes(&self) -> Result<(), RestoreError> {
         let (name, role) = (ETCD_KUBERNETES.to_owned(), ETCD_KUBERNETES.to_owned());
         let revoked = in_time(self.link.users().user_revoke_role(AuthUserRevokeRoleRequest { name, role })).await;
         match revoked {
@@ -203,21 +240,15 @@ impl Records {
     }
 
     /// Gives it back; one that it has already is left to it.
-    ///
-    /// # Errors
-    /// [`RestoreError::Etcd`].
-    pub(crate) async fn allow_kubernetes(&self) -> Result<(), RestoreError> {
+    async fn allow_kubernetes(&self) -> Result<(), RestoreError> {
         let (user, role) = (ETCD_KUBERNETES.to_owned(), ETCD_KUBERNETES.to_owned());
         in_time(self.link.users().user_grant_role(AuthUserGrantRoleRequest { user, role })).await?;
         Ok(())
     }
 
     /// Makes Kubernetes' objects in etcd those of the snapshot with this hash, as long as the order stands that this revision wrote;
-    /// whether any differed.
-    ///
-    /// # Errors
-    /// [`RestoreError`]: some may be replaced.
-    pub(crate) async fn replace_objects(&self, hash: [u8; 32], revision: u64) -> Result<bool, RestoreError> {
+    /// whether any differed. Where it fails, some may be replaced.
+    async fn replace_objects(&self, hash: [u8; 32], revision: u64) -> Result<bool, RestoreError> {
         let cluster = self.cluster()?;
         let mut kept = tasks::blocking(move || KeptSnapshot::open(cluster, hash)).await?;
         let (mut reading, mut difference, mut replaced) =
@@ -255,5 +286,49 @@ impl Records {
 
     pub(super) fn cluster(&self) -> Result<ClusterId, Unread> {
         self.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?.ok_or(Unread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::View;
+    use cluster::key::Key;
+    use cluster::record::{RestoreRecord, Standing};
+    use cluster::state::KeyValue;
+
+    use super::*;
+    use crate::records::Seen;
+    use crate::records::fixture::{facts, machine, put, put_cluster, records};
+
+    const ORDERED: [u8; 32] = [7; 32];
+
+    /// A coordinator that has seen the order to restore a snapshot itself, over an etcd that nobody runs.
+    fn ordered() -> (Records, RestoreOrder) {
+        let own = machine(9, Standing::Member);
+        let records = records(&facts(), std::slice::from_ref(&own), None);
+        let order = RestoreRecord { machine: own.id(), hash: ORDERED, stopped: [].into() };
+        let order = KeyValue { key: Key::Restore.bytes(), value: order.encode(), mod_revision: 2 };
+        let view = View::read([put_cluster(1), put(&own, 1), order], 2).expect("our own");
+        records.seen.send_replace(Seen { view: Some(view), ..Seen::default() });
+        (records, RestoreOrder { machine: own.id(), hash: ORDERED })
+    }
+
+    /// Proves: Q4 Q6
+    #[tokio::test]
+    async fn why_a_step_fails_is_told_to_who_follows_it() {
+        let (records, order) = ordered();
+        let stage = |order: &RestoreOrder| records.restore_stage(order).expect("read").expect("it is ordered").ok();
+        let mut failure = records.step_failure();
+        assert_eq!(stage(&order), Some(RestoreStage::Replaces));
+        let refused = records.restore(ORDERED, RestoreStep::Revoke).await.expect_err("etcd does not answer");
+        assert!(failure.has_changed().expect("the records stay"), "who follows is woken");
+        failure.mark_unchanged();
+        assert_eq!(stage(&order), Some(RestoreStage::Fails(Chain(&refused).to_string())));
+        records.restore([8; 32], RestoreStep::Revoke).await.expect_err("of another order");
+        assert_eq!(stage(&order), Some(RestoreStage::Replaces), "another order's failure is none of this one");
+        records.restore(ORDERED, RestoreStep::Revoke).await.expect_err("as before");
+        assert!(!records.restore(ORDERED, RestoreStep::End).await.expect("the records decide it"));
+        assert_eq!(stage(&order), Some(RestoreStage::Replaces), "a step was taken");
+        assert!(records.restore_stage(&RestoreOrder { hash: [8; 32], ..order }).expect("read").expect("one").is_err());
     }
 }

@@ -254,6 +254,13 @@ impl Cgroup {
         fs::read_to_string(PathBuf::from(SERVICES).join(service).join("memory.current")).ok()?.trim().parse().ok()
     }
 
+    /// Processor time that its processes have taken since the boot (`usage_usec`, Documentation/admin-guide/cgroup-v2.rst).
+    pub(crate) fn cpu(service: &str) -> Option<Duration> {
+        let stat = fs::read_to_string(PathBuf::from(SERVICES).join(service).join("cpu.stat")).ok()?;
+        let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+        usage.parse().ok().map(Duration::from_micros)
+    }
+
     /// Waits until no process is left in it. While that cannot be seen it is not so: it is looked again.
     pub(crate) async fn empty(&self) {
         let mut told = false;

@@ -121,6 +121,7 @@ async fn follow(restoring: &mut Restoring) -> Result<(), Failure> {
                 format!("control planes stop: {}", names.join(", "))
             }
             RestoreStage::Replaces => "objects are replaced".to_owned(),
+            RestoreStage::Fails(why) => format!("a step failed and is tried again: {why}"),
         });
     }
     Ok(())

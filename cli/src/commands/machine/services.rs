@@ -1,6 +1,7 @@
 //! `machine services`: list them, restart one.
 
 use std::io::Write;
+use std::time::Duration;
 
 use api::{Service, UnixMillis};
 use clap::Args;
@@ -28,6 +29,7 @@ struct ServiceOut {
     restarts: u32,
     pid: Option<u32>,
     memory_bytes: Option<u64>,
+    cpu_ms: Option<u64>,
     last_exit: Option<String>,
 }
 
@@ -40,6 +42,7 @@ impl From<&Service> for ServiceOut {
             restarts: service.restarts,
             pid: service.pid,
             memory_bytes: service.memory,
+            cpu_ms: service.cpu.map(milliseconds),
             last_exit: service.last_exit.as_ref().map(ToString::to_string),
         }
     }
@@ -59,8 +62,12 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     Ok(())
 }
 
-fn table(services: &[Service], now: UnixMillis) -> Table<7> {
-    let mut table = Table::new(["SERVICE", "STATE", "FOR", "RESTARTS", "PID", "MEMORY", "LAST EXIT"]);
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn table(services: &[Service], now: UnixMillis) -> Table<8> {
+    let mut table = Table::new(["SERVICE", "STATE", "FOR", "RESTARTS", "PID", "CPU", "MEMORY", "LAST EXIT"]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     for service in services {
         table.row([
@@ -69,6 +76,7 @@ fn table(services: &[Service], now: UnixMillis) -> Table<7> {
             screen::span(now.since(service.since)),
             service.restarts.to_string(),
             or_dash(service.pid.map(|pid| pid.to_string())),
+            or_dash(service.cpu.map(milliseconds).map(screen::span)),
             or_dash(service.memory.map(screen::size)),
             or_dash(service.last_exit.as_ref().map(ToString::to_string)),
         ]);
@@ -91,15 +99,16 @@ mod tests {
             restarts: 1,
             pid,
             memory: pid.map(|_| 25 << 20),
+            cpu: pid.map(|_| Duration::from_secs(83)),
             last_exit,
         };
         let services = [service("etcd", Some(42), Some(ServiceExit::Signal(9))), service("mesh", None, None)];
         let mut text = Vec::new();
         table(&services, UnixMillis(62_000)).print(&mut text).unwrap();
         let expected = "\
-SERVICE  STATE  FOR    RESTARTS  PID  MEMORY  LAST EXIT
-etcd     ready  1m01s  1         42   25 MiB  signal 9
-mesh     ready  1m01s  1         -    -       -
+SERVICE  STATE  FOR    RESTARTS  PID  CPU    MEMORY  LAST EXIT
+etcd     ready  1m01s  1         42   1m23s  25 MiB  signal 9
+mesh     ready  1m01s  1         -    -      -       -
 ";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }

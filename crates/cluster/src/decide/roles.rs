@@ -8,6 +8,7 @@ use crate::denial::Denial;
 use crate::key::Key;
 use crate::members::{Learner, MOST_COORDINATORS};
 use crate::record::{Cluster, HolderRecord, MachineRecord, Standing};
+use crate::restores;
 use crate::role::AnyRole;
 use crate::txn::{Grant, Txn};
 
@@ -67,6 +68,9 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
         AnyRole::Coordinator => {
             if known.kubernetes.contains(&KubernetesRole::ControlPlane) {
                 return Err(Denial::StillControlPlane);
+            }
+            if restores::own(ground.state, id).is_some() {
+                return Err(Denial::StillRestores);
             }
             may_go(ground, known)?;
             machine.role = ClusterRole::Node;

@@ -93,6 +93,18 @@ fn a_restore_waits_for_control_planes_whose_etcd_answers() {
     assert_eq!(step(&scene), None, "nobody is known to answer before the first look");
 }
 
+/// Proves: Q4
+#[test]
+fn who_has_the_snapshot_stays_until_it_is_restored() {
+    let mut scene = scene();
+    scene.asks(Asks::RemoveRole(id(2), CONTROL_PLANE));
+    scene.asks(Asks::Restore(id(2), [7; 32]));
+    let steps_down = || Asks::RemoveRole(id(2), AnyRole::Coordinator);
+    assert_eq!(scene.refuses(steps_down()), Denial::StillRestores);
+    scene.asks(Asks::Restore(id(1), [8; 32]));
+    assert_eq!(scene.asks(steps_down()), Grant::Done, "somebody else restores another one");
+}
+
 /// Where the machine that had the snapshot is gone, or had the wrong one. Proves: Q4
 #[test]
 fn a_later_order_takes_the_place_of_an_earlier_one() {

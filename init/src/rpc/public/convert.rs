@@ -61,6 +61,7 @@ pub(super) fn service(snapshot: Snapshot) -> Service {
         restarts: u32::try_from(status.restarts).unwrap_or(u32::MAX),
         pid: snapshot.pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()),
         memory: Cgroup::memory(status.name.as_str()),
+        cpu: Cgroup::cpu(status.name.as_str()),
         state: state(&status.state),
         last_exit: status.last.map(exit),
     }

@@ -78,7 +78,7 @@ async fn follow(
     order: RestoreOrder,
     told: &mpsc::Sender<Result<RestoreStage, Status>>,
 ) -> Result<(), RestoreStop> {
-    let (mut changes, mut last) = (records.changes(), None);
+    let (mut changes, mut failure, mut last) = (records.changes(), records.step_failure(), None);
     loop {
         let stage = match records.restore_stage(&order).map_err(RestoreError::from)? {
             Some(Ok(stage)) => stage,
@@ -93,6 +93,7 @@ async fn follow(
         }
         tokio::select! {
             () = changes.next() => {}
+            Ok(()) = failure.changed() => {}
             () = told.closed() => return Ok(()),
         }
     }
