@@ -6,6 +6,7 @@ mod progress;
 mod table;
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -38,6 +39,11 @@ pub(crate) fn did(format: Format, out: &mut dyn Write, what: &str) -> io::Result
         Format::Table => writeln!(out, "{what}"),
         Format::Json => json(out, &Did { did: what }),
     }
+}
+
+/// A length of time as [`span`] and JSON have it.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A length of time as people say it: `12s`, `3m05s`, `2h07m`, `4d03h`.

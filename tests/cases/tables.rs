@@ -49,8 +49,8 @@ macro_rules! of {
 /// count on answers within seconds, or start a thousand processes, do not run beside many machines. Kubernetes is made
 /// alone: beside others its machines are so slow that what waits for pods gives up. So are two machines with Kubernetes: beside
 /// two more their controllers lose their lease again and again. And so is a copy of one: emulated and idle it takes one and a half
-/// processors, and of two at a time on a slow host five of thirteen heard nothing for ten seconds. Three coordinators are many machines: beside three more their etcd
-/// loses its leader, and both cases take longer than one after the other.
+/// processors, and of two at a time on a slow host four of thirteen heard nothing for ten seconds. Three coordinators are many
+/// machines: beside three more their etcd loses its leader, and both cases take longer than one after the other.
 pub const TABLES: &[CaseTable] = &[
     of!(cluster, Heavy),
     of!(workshop, Light),

@@ -131,7 +131,7 @@ fn print(
             .others
             .iter()
             .map(|OtherMember { vpn_ip, answers }| TakenOut { vpn_address: vpn_ip.to_string(), answers: *answers });
-        let silent_ms = u64::try_from(plan.silent.as_millis()).unwrap_or(u64::MAX);
+        let silent_ms = screen::milliseconds(plan.silent);
         let taken_out = taken_out.collect();
         return screen::json(out, &RecoveryOut { from: from.to_string(), silent_ms, taken_out, done });
     }

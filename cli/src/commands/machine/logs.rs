@@ -57,7 +57,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
         // By the machine's clock: its entries are.
         Some(since) => {
             let now = session.status().await?.now;
-            Some(UnixMillis(now.0.saturating_sub(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))))
+            Some(UnixMillis(now.0.saturating_sub(screen::milliseconds(since))))
         }
     };
     let query = LogQuery { subtree: arguments.subtree.clone(), tail: arguments.tail, follow: arguments.follow, since };

@@ -1,7 +1,6 @@
 //! `machine services`: list them, restart one.
 
 use std::io::Write;
-use std::time::Duration;
 
 use api::{Service, UnixMillis};
 use clap::Args;
@@ -42,7 +41,7 @@ impl From<&Service> for ServiceOut {
             restarts: service.restarts,
             pid: service.pid,
             memory_bytes: service.memory,
-            cpu_ms: service.cpu.map(milliseconds),
+            cpu_ms: service.cpu.map(screen::milliseconds),
             last_exit: service.last_exit.as_ref().map(ToString::to_string),
         }
     }
@@ -62,10 +61,6 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     Ok(())
 }
 
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn table(services: &[Service], now: UnixMillis) -> Table<8> {
     let mut table = Table::new(["SERVICE", "STATE", "FOR", "RESTARTS", "PID", "CPU", "MEMORY", "LAST EXIT"]);
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
@@ -76,7 +71,7 @@ fn table(services: &[Service], now: UnixMillis) -> Table<8> {
             screen::span(now.since(service.since)),
             service.restarts.to_string(),
             or_dash(service.pid.map(|pid| pid.to_string())),
-            or_dash(service.cpu.map(milliseconds).map(screen::span)),
+            or_dash(service.cpu.map(screen::milliseconds).map(screen::span)),
             or_dash(service.memory.map(screen::size)),
             or_dash(service.last_exit.as_ref().map(ToString::to_string)),
         ]);
@@ -86,6 +81,8 @@ fn table(services: &[Service], now: UnixMillis) -> Table<8> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use api::{ServiceExit, ServiceState};
 
     use super::*;

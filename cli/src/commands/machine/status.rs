@@ -50,7 +50,7 @@ impl From<&MachineStatus> for StatusOut {
             root_hash: status.root_hash.to_string(),
             boot_id: status.boot_id.clone(),
             now_unix_ms: status.now.0,
-            uptime_ms: u64::try_from(status.uptime.as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: screen::milliseconds(status.uptime),
             state: status.state.to_string(),
             step: status.step.clone(),
             reason: status.reason.clone(),
@@ -109,7 +109,7 @@ fn sheet(status: &MachineStatus, out: &mut dyn Write) -> io::Result<()> {
         ("Image", status.root_hash.to_string()),
         ("Machine", status.machine_id.to_string()),
         ("Cluster", status.cluster_id.map_or_else(none, |id| id.to_string())),
-        ("Up", screen::span(u64::try_from(status.uptime.as_millis()).unwrap_or(u64::MAX))),
+        ("Up", screen::span(screen::milliseconds(status.uptime))),
     ];
     for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) {
         writeln!(out, "{name:<12}{}", screen::printable(value))?;

@@ -20,7 +20,7 @@ struct MilestoneOut {
 impl From<&Milestone> for MilestoneOut {
     fn from(milestone: &Milestone) -> Self {
         Self {
-            uptime_ms: u64::try_from(milestone.uptime.as_millis()).unwrap_or(u64::MAX),
+            uptime_ms: screen::milliseconds(milestone.uptime),
             kind: milestone.kind.to_string(),
             name: milestone.name.clone(),
         }
