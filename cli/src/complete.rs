@@ -152,7 +152,7 @@ async fn free_volumes_of(mut session: Session) -> Option<Vec<String>> {
 }
 
 async fn published_of(mut session: Session) -> Option<Vec<String>> {
-    Some(session.published().await.ok()?.rows.into_iter().map(|rule| rule.id.to_string()).collect())
+    Some(session.published().await.ok()?.rows.into_iter().map(|rule| rule.record.id.to_string()).collect())
 }
 
 async fn images_of(mut session: Session) -> Option<Vec<String>> {

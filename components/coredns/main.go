@@ -14,13 +14,14 @@ import (
 	_ "github.com/coredns/coredns/plugin/forward"
 	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/metrics"
 	_ "github.com/coredns/coredns/plugin/reload"
 )
 
 func init() {
 	// The order in which they see a query, whatever the order in the Corefile.
 	dnsserver.Directives = []string{
-		"reload", "bind", "health", "errors", "cache", "kubernetes", "forward",
+		"reload", "bind", "health", "prometheus", "errors", "cache", "kubernetes", "forward",
 	}
 }
 

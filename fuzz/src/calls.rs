@@ -9,7 +9,7 @@ use api::{
     PublicState, Recovery, ReleasedKey, RestoreStage, Service, TunnelPart, VolumeRemoval, WorkerVolumes,
 };
 use cluster::Knowledge;
-use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UserRecord, UserTerms};
+use cluster::record::{OwnerRecord, PublishTerms, RegistryRecord, UserRecord, UserTerms};
 use cluster::request::Offer;
 use model::{MachineId, OwnerPubKey, RegistryHost, TicketId, UserName};
 use prost::Message;
@@ -65,6 +65,11 @@ pub fn recovery(bytes: &[u8]) -> ParseVerdict {
 /// The key that the owner gives it.
 pub fn key_given(bytes: &[u8]) -> ParseVerdict {
     message::<wire::GiveClusterKeyRequest, OwnerHalf>(bytes)
+}
+
+/// Question of a machine for floating addresses.
+pub fn addresses_asked(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::HoldRequest, api::FloatingAddresses>(bytes)
 }
 
 /// Announcement of a machine to its coordinators.
@@ -194,7 +199,7 @@ pub fn publish_added(bytes: &[u8]) -> ParseVerdict {
 
 /// The list of rules that publish ports.
 pub fn publish_list(bytes: &[u8]) -> ParseVerdict {
-    message::<wire::ListPublishedResponse, ListPage<PublishRecord>>(bytes)
+    message::<wire::ListPublishedResponse, ListPage<api::ListedRule>>(bytes)
 }
 
 /// Knowledge with which a machine begins to listen.

@@ -150,6 +150,11 @@ pub const TARGETS: &[FuzzTarget] = &[
     },
     FuzzTarget { name: "recovery", run: calls::recovery, because: "a machine may run another version, or be hostile" },
     FuzzTarget { name: "key_given", run: calls::key_given, because: "an owner's tool may be of another version" },
+    FuzzTarget {
+        name: "addresses_asked",
+        run: calls::addresses_asked,
+        because: "a member may run another version, or be hostile",
+    },
     FuzzTarget { name: "announced", run: calls::announced, because: "a member may run another version, or be hostile" },
     FuzzTarget {
         name: "handed_over",
@@ -306,6 +311,7 @@ pub const TARGETS: &[FuzzTarget] = &[
         because: "a coordinator may run another version, or be hostile",
     },
     FuzzTarget { name: "kubelet_summary", run: programs::kubelet_summary, because: "a worker may be hostile" },
+    FuzzTarget { name: "metrics_page", run: programs::metrics_page, because: "labels say what others have named" },
     FuzzTarget { name: "etcd_key", run: records::etcd_key, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "etcd_record", run: records::etcd_record, because: "etcd may hold what another version wrote" },
     FuzzTarget { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },

@@ -119,6 +119,7 @@ fn published(services: &Objects<ServiceObject>, slices: &Objects<EndpointSlice>)
         namespace: "web".parse().expect("a namespace"),
         ports: UplinkPort::read_all("80,443/tcp").expect("ports").into_iter().collect(),
         nodes: [name.clone()].into(),
+        floating: None,
     };
     let world = PublishWorld {
         services: Some(services),
@@ -166,6 +167,16 @@ fn followed<T: Resource>(collection: Collection, bytes: &[u8], look: impl Fn(&Ob
 /// Summary of what a kubelet says that its node and its pods use.
 pub fn kubelet_summary(bytes: &[u8]) -> ParseVerdict {
     outcome(&usage::NodeSummary::read(bytes))
+}
+
+/// Page of a service's numbers, which names of pods, devices and zones are in; what becomes of it is a page.
+pub fn metrics_page(bytes: &[u8]) -> ParseVerdict {
+    let Ok(text) = std::str::from_utf8(bytes) else { return ParseVerdict::Refused };
+    let translated = openmetrics::translate(text);
+    if let Ok(page) = &translated {
+        assert!(page.ends_with("# EOF\n"), "a page that does not end");
+    }
+    outcome(&translated)
 }
 
 /// Pods, namespaces and network policies, one list a line. Whatever they are, machines read their parts, and `nft` their tables.

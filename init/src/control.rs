@@ -32,7 +32,7 @@ use cluster::record::BadRecord;
 use keys::identity::Identity;
 use probe::Probe;
 use probe::http::LocalServer;
-use services::{ServicePlan, ServiceProgram, ServiceRole, Task};
+use services::{ServicePage, ServicePlan, ServiceProgram, ServiceRole, Task};
 use supervise::Spec;
 use sys::process::{Capability, Privileges};
 use tokio::sync::watch;
@@ -48,12 +48,13 @@ pub(crate) use self::node::{Error as NodeError, session};
 use self::policy_compiler::PolicyCompiler;
 use self::upkeep::Upkeep;
 pub(crate) use self::volume_calls::VolumeCalls;
-use crate::enrolment::{self, Authorities, LoadError};
+use crate::enrolment::{self, Authorities, Fellows, LoadError};
+use crate::network::mesh::roll::Roll;
 use crate::network::policies::PolicyTable;
 use crate::network::uplink::Resolvers;
 use crate::records::{Records, RevocationError};
 use crate::runtime::child::Command;
-use crate::runtime::services::{Ends, Run, Unit};
+use crate::runtime::services::{Ends, MetricsPage, Run, Unit};
 use crate::runtime::{clock, durable, tasks};
 use crate::shown::board::Board;
 use crate::storage::Volumes;
@@ -113,6 +114,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) policies: &'a PolicyTable,
     /// Orders that the machine goes by.
     pub(crate) orders: &'a watch::Receiver<OrderBook>,
+    /// By which it is found out which machines are there.
+    pub(crate) roll: &'a Roll,
 }
 
 /// Name of the task that looks at how old certificates are.
@@ -174,8 +177,10 @@ pub(crate) async fn units(mut ground: Ground<'_>, clients: &mut Clients) -> Resu
         clients::write(file.path, file.contents.as_bytes(), 0o644)?;
     }
     let unit = |services::Unit { spec, run }| match run {
-        services::Run::Program(program) => of_program(spec, program, clients),
-        services::Run::Task(task) => Unit { spec, run: of_task(task, &ground, clients), probe: None, files: None },
+        services::Run::Program(program) => of_program(spec, *program, clients),
+        services::Run::Task(task) => {
+            Unit { spec, run: of_task(task, &ground, clients), probe: None, metrics: None, files: None }
+        }
     };
     let (board_of_watch, made) = ((*board).clone(), clients.made());
     let watch = Run::steady(move || certificates::watch(board_of_watch.clone(), made.clone()));
@@ -213,7 +218,7 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let (authorities, records) = coordinator();
             let (kubernetes, records) = (authorities.kubernetes.clone(), records.clone());
             let calls = VolumeCalls::as_coordinator(ground.identity.clone(), authorities.cairn.public().pin());
-            let upkeep = Upkeep { kubernetes, plan, records, calls };
+            let upkeep = Upkeep { kubernetes, plan, records, calls, roll: ground.roll.clone() };
             Run::task(move || upkeep.clone().keep())
         }
         Task::PolicyCompiler => {
@@ -225,7 +230,9 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
         Task::Metrics => {
             let (authorities, records) = coordinator();
             let (kubernetes, front) = (authorities.kubernetes.clone(), authorities.front.certificate().clone());
-            let metrics = Metrics { kubernetes, front, apiserver: plan.kubernetes_api(), records: records.clone() };
+            let fellows = Fellows { identity: ground.identity.clone(), authority: authorities.cairn.public().pin() };
+            let apiserver = plan.kubernetes_api();
+            let metrics = Metrics { kubernetes, front, apiserver, records: records.clone(), fellows };
             Run::task(move || metrics.clone().serve())
         }
         Task::Observer => {
@@ -258,6 +265,14 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
     }
 }
 
+/// Server of a page, as PID 1 is to ask it, and the page's path.
+fn of_page(page: &ServicePage, clients: &Clients) -> (LocalServer, &'static str) {
+    match *page {
+        ServicePage::Http { address, path } => (LocalServer { address: address.into(), tls: None }, path),
+        ServicePage::Https { address, path, authority, client } => (clients.endpoint(address, authority, client), path),
+    }
+}
+
 fn of_program(spec: Spec, program: ServiceProgram, clients: &Clients) -> Unit {
     Unit {
         spec,
@@ -282,12 +297,14 @@ fn of_program(spec: Spec, program: ServiceProgram, clients: &Clients) -> Unit {
         }),
         probe: Some(match program.probe {
             services::ReadinessProbe::UnixSocket { path } => Probe::UnixSocket(path.into()),
-            services::ReadinessProbe::HttpGet { address, path } => {
-                Probe::Http(LocalServer { address: address.into(), tls: None }, path.to_owned())
+            services::ReadinessProbe::Page(page) => {
+                let (server, path) = of_page(&page, clients);
+                Probe::Http(server, path.to_owned())
             }
-            services::ReadinessProbe::HttpsGet { address, path, authority, client } => {
-                Probe::Http(clients.endpoint(address, authority, client), path.to_owned())
-            }
+        }),
+        metrics: program.metrics.map(|page| {
+            let (server, path) = of_page(&page, clients);
+            MetricsPage { server, path }
         }),
         files: program.data.map(Path::new),
     }

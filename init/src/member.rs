@@ -6,6 +6,7 @@
 //! ```
 
 mod attend;
+mod floating;
 mod perform;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ use crate::runtime::services::{Ends, Run, Unit, until};
 use crate::runtime::standstills::NextStandstill;
 use crate::runtime::{clock, durable, tasks};
 use attend::{Attended, ClientError, Dialler};
+pub(crate) use floating::unit as floating_unit;
 pub(crate) use perform::Performer;
 
 /// Why a life ends.

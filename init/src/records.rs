@@ -16,6 +16,7 @@ mod electorate;
 mod first;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod floating;
 mod keep;
 mod kept_snapshot;
 pub(crate) mod link;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use api::UnixMillis;
 use cluster::backends::DefragmentTurn;
 use cluster::decision::Next;
+use cluster::floating::FloatingGrants;
 use cluster::key::Key;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
@@ -57,7 +59,7 @@ use unlock::renewal::Giver;
 
 use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::network::mesh::peers::Told;
-use crate::runtime::{clock, tls};
+use crate::runtime::{clock, lock, tls};
 
 pub(crate) use certify::CertifyError;
 pub(crate) use defragment::DefragmentEnd;
@@ -118,6 +120,8 @@ pub(crate) struct Records {
     look: Arc<Mutex<MembersLook>>,
     defragments: Arc<std::sync::Mutex<DefragmentTurn>>,
     restores: Arc<restore::Restores>,
+    /// Since when it is known who holds which floating address.
+    floating: Arc<std::sync::Mutex<FloatingGrants>>,
     first: Arc<First>,
     /// Authorities that sign certificates, directories and etcd's revocation list.
     authorities: Arc<Authorities>,
@@ -299,6 +303,7 @@ impl Records {
             look: Arc::default(),
             defragments: Arc::default(),
             restores: Arc::default(),
+            floating: Arc::default(),
             first: Arc::new(first),
             authorities: authorities.clone(),
             directories,
@@ -362,6 +367,9 @@ impl Records {
         self.seen.send_modify(|seen| {
             change(seen);
             renewed = seen.renew(&self.authorities.cairn);
+            if let Some(view) = &seen.view {
+                lock::even_if_poisoned(&self.floating).see(view.state(), clock::now());
+            }
         });
         if let Some(signed) = renewed? {
             self.directories.tell(Giver::Itself, signed.bytes.clone());

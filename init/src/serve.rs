@@ -138,7 +138,11 @@ pub(crate) async fn member(
     let performer =
         Performer::new((board, uplink), &services, &api.context, (member, told), Path::new(enrolment::ROOT));
     let (mut shows, mut desired, begun) = (performer.shows(), performer.desired(), watch::Sender::new(false));
-    units.extend([member::unit(&performer, &begun), own::published(uplink, &performer.ordered())]);
+    units.extend([
+        member::unit(&performer, &begun),
+        member::floating_unit(&performer, uplink),
+        own::published(uplink, &performer.ordered()),
+    ]);
     api.tree.want(units).await?;
     let mut begins = begun.subscribe();
     let _we_hold_the_sender = api.tree.beside(begins.wait_for(|begun| *begun)).await?.map(drop);

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -471,8 +471,11 @@ impl Cluster {
         let mut program = TcpStream::connect(proxy)?;
         program.set_read_timeout(Some(t.within(1).left().unwrap_or_default()))?;
         let proof = [b"\x05\x01\x02\x01\x05cairn\x20", proof.as_bytes()].concat();
-        let length = u8::try_from(machine.len()).context("a name is short")?;
-        program.write_all(&[&proof[..], &[5, 1, 0, 3, length], machine.as_bytes(), &port.to_be_bytes()].concat())?;
+        let place = match machine.parse::<Ipv4Addr>() {
+            Ok(address) => [&[1][..], &address.octets()].concat(),
+            Err(_) => [&[3, u8::try_from(machine.len()).context("a name is short")?][..], machine.as_bytes()].concat(),
+        };
+        program.write_all(&[&proof[..], &[5, 1, 0], &place, &port.to_be_bytes()].concat())?;
         let mut answered = [0; 14];
         program.read_exact(&mut answered)?;
         ensure!(answered[..6] == [5, 2, 1, 0, 5, 0], "{machine} is not reached: {answered:?}");

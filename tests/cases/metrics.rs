@@ -1,8 +1,9 @@
-//! Usage of nodes and pods as people and autoscalers are told of it, on copies of the machine of `kube.rs`.
+//! Usage of nodes and pods as people and autoscalers are told of it, and pages of OpenMetrics, on copies of the machine of `kube.rs`.
 
 use crate::{Case, Context, web_pod};
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
+use testkit::openmetrics;
 
 use super::kube::Cluster;
 use super::pods;
@@ -10,6 +11,7 @@ use super::pods;
 pub(crate) const CASES: &[Case] = &[
     pods::case("an autoscaler adds a pod by what the first uses", &["Q3"], autoscaled),
     pods::case("usage of what a selector names is told, and of no other", &["Q3"], selected),
+    pods::case("pages of a machine are strict, for who may read them", &["Q1", "Q3"], read),
 ];
 
 /// A kibibyte for each pod: any uses more.
@@ -42,6 +44,44 @@ fn selected(t: &Context) -> anyhow::Result<()> {
     // As a program asks that does not look at it first, as kubectl does.
     let wrong = cluster.kubectl(&["get", "--raw", "/apis/metrics.k8s.io/v1beta1/pods?labelSelector=app%20in"]).err();
     ensure!(wrong.as_ref().is_some_and(|refused| refused.text.contains("takes no such selector")), "{wrong:?}");
+    Ok(())
+}
+
+/// Each page has a number that its service alone counts.
+fn read(t: &Context) -> anyhow::Result<()> {
+    const COUNTED: [(&str, &str); 6] = [
+        ("", "cairn_uptime_seconds"),
+        ("etcd", "etcd_server_has_leader"),
+        ("containerd", "containerd_build_info_total"),
+        ("kube.controllers", "workqueue_adds_total"),
+        ("kube.dns", "coredns_build_info"),
+        ("kube.proxy", "kubeproxy_sync_proxy_rules_last_timestamp_seconds"),
+    ];
+    let cluster = Cluster::copy(t)?;
+    let counts = |page: &str, name: &str| {
+        let page = openmetrics::read(page).map_err(|rule| anyhow::anyhow!("{rule}"))?;
+        ensure!(page.values(name, &[]).any(|value| value > 0.0), "{name} is not counted");
+        Ok(())
+    };
+    let path = format!("/apis/metrics.cairn.internal/v1/machines/{}", cluster.status()?.name);
+    for (service, number) in COUNTED {
+        let (words, path) =
+            if service.is_empty() { (&[][..], path.clone()) } else { (&[service][..], format!("{path}/{service}")) };
+        let told = cluster.run(&[&["machine", "metrics"], words].concat())?;
+        counts(&told, number).with_context(|| format!("{service}, for its owner"))?;
+        let told = cluster.kubectl(&["get", "--raw", &path])?;
+        counts(&told, number).with_context(|| format!("{service}, in Kubernetes"))?;
+    }
+    const POD: &str = "system:serviceaccount:default:default";
+    let as_pod = || cluster.kubectl(&["get", "--raw", &path, "--as", POD]);
+    let refused = as_pod().err().context("a pod's account reads pages")?;
+    ensure!(refused.text.contains("Forbidden") || refused.text.contains("forbidden"), "{refused}");
+    let account = "--serviceaccount=default:default";
+    cluster.kubectl(&["create", "clusterrolebinding", "scrapes", "--clusterrole=cairn:machine-metrics", account])?;
+    counts(&as_pod()?, "cairn_uptime_seconds")?;
+    let none =
+        cluster.kubectl(&["get", "--raw", &format!("{path}/kube.kubelet")]).err().context("kubelet has a page")?;
+    ensure!(none.text.contains("has no page here"), "{none}");
     Ok(())
 }
 

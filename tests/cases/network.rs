@@ -55,8 +55,9 @@ pub(crate) const PUBLIC_API: u16 = 7836;
 /// UDP, for everybody: WireGuard, which answers nobody whom it does not know.
 const WIREGUARD: u16 = 7838;
 /// Ports that Kubernetes, etcd and the mesh listen on anywhere: etcd, the Kubernetes API, etcd's peers, the members'
-/// API, and kubelet, proxy, controller manager and scheduler with their health.
-const PRIVATE: [u16; 13] = [2379, 2380, 6443, 7834, 7835, 8080, 10248, 10249, 10250, 10255, 10256, 10257, 10259];
+/// API, and kubelet, resolver, proxy, containerd, controller manager and scheduler with their health and numbers.
+const PRIVATE: [u16; 16] =
+    [2379, 2380, 6443, 7834, 7835, 8080, 10248, 10249, 10250, 10252, 10253, 10254, 10255, 10256, 10257, 10259];
 /// VPN, pods, services and loopback, to all of which the host outside sends by way of the machine.
 const BEHIND: [(Ipv4Addr, u8); 4] = [
     (Ipv4Addr::new(10, 118, 0, 0), 16),

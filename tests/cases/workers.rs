@@ -6,6 +6,7 @@ use std::fs;
 use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
+use testkit::openmetrics;
 
 use super::cluster::{Cluster, NAME, patience, text};
 use super::kube::{LOSES_LEASES, POD, UNCHECKED};
@@ -22,7 +23,8 @@ pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
-    case("usage of the pods of each machine is told", &["Q3"], told),
+    case("a floating address goes where its service is", &["A2", "W8"], floats),
+    case("usage and numbers of each machine are told", &["Q3"], told),
     case("what the readme shows works: a site, volumes, a policy", &["S10", "W2", "W8"], shown),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
     case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
@@ -95,6 +97,43 @@ fn published(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The second machine holds it, while it alone has the service's pod, and lets go of it by its own clock when it is cut off.
+fn floats(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let own = &cluster.ask(&["-m", "m1", "machine", "status"])?["public_addresses"][0];
+    let (network, _) = own.as_str().and_then(|own| own.rsplit_once('.')).context("it has an address")?;
+    let address = format!("{network}.200");
+    let hears = |wanted: &str, within| {
+        cluster.comes_to(&[wanted], t.within(within), |cluster| {
+            Ok(vec![cluster.said_at(t, &address, 80).unwrap_or_default()])
+        })
+    };
+    cluster.kubectl(&["label", "pod/web-m2", "app=web"])?;
+    cluster.kubectl(&["create", "service", "loadbalancer", "web", "--tcp=80:8080"])?;
+    let policy = |policy: &str| {
+        let patch = format!("{{\"spec\":{{\"externalTrafficPolicy\":\"{policy}\"}}}}");
+        cluster.kubectl(&["patch", "service/web", "--patch", &patch])
+    };
+    policy("Local")?;
+    cluster.run(&["publish", "add", "80/tcp", "--namespace", "default", "--address", &address])?;
+    hears("Hello from web-m2", 60)?;
+    policy("Cluster")?;
+    cluster.kubectl(&["label", "pod/web-m1", "app=web"])?;
+    cluster.run(&["cluster", "link", "m2", "--down"])?;
+    hears("Hello from web-m1", 60)?;
+    let held = cluster.run(&["publish", "list"])?;
+    ensure!(held.contains(&format!("{address} on m1")), "{held}");
+    cluster.run(&["cluster", "link", "m2", "--up"])?;
+    cluster.comes_to(&["lets go"], t.within(60), |cluster| {
+        let said = cluster.run(&["-m", "m2", "machine", "logs", "init"])?;
+        Ok(said
+            .lines()
+            .filter(|line| line.contains("lets go of a floating address"))
+            .map(|_| "lets go".to_owned())
+            .collect())
+    })
+}
+
 fn told(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
     for (what, names) in [("nodes", ["m1", "m2"]), ("pods", ["web-m1", "web-m2"])] {
@@ -102,6 +141,12 @@ fn told(t: &Context) -> anyhow::Result<()> {
             let said = cluster.kubectl(&["top", what, "--no-headers"])?;
             Ok(said.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect())
         })?;
+    }
+    for machine in ["m1", "m2"] {
+        let page =
+            cluster.kubectl(&["get", "--raw", &format!("/apis/metrics.cairn.internal/v1/machines/{machine}")])?;
+        let page = openmetrics::read(&page).map_err(|rule| anyhow::anyhow!("{rule}"))?;
+        ensure!(page.values("cairn_machine_info", &[("name", machine)]).eq([1.0]), "{page:?}");
     }
     Ok(())
 }

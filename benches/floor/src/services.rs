@@ -36,7 +36,7 @@ impl Services {
     pub(crate) fn start(plan: &ServicePlan) -> Result<Self, Error> {
         // The tasks beside them are Cairn's own.
         let service = |unit: services::Unit| match unit.run {
-            Run::Program(program) => Some(Service { spec: unit.spec, program, pid: None }),
+            Run::Program(program) => Some(Service { spec: unit.spec, program: *program, pid: None }),
             Run::Task(_) => None,
         };
         let services = benches::floor::units(plan).into_iter().filter_map(service);

@@ -6,6 +6,7 @@ mod drain;
 mod erase;
 pub(super) mod list;
 mod logs;
+mod metrics;
 mod reboot;
 mod services;
 mod status;
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Logs(logs::Arguments),
     /// The supervised services; restart one
     Services(services::Arguments),
+    /// Numbers of the machine, or of one of its services, in OpenMetrics
+    Metrics(metrics::Arguments),
     /// When this boot reached what
     Timeline,
     /// Stop pods and services in order, then boot again
@@ -65,6 +68,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
         Command::Status => status::run(context, out).await,
         Command::Logs(arguments) => logs::run(arguments, context, out).await,
         Command::Services(arguments) => services::run(arguments, context, out).await,
+        Command::Metrics(arguments) => metrics::run(arguments, context, out).await,
         Command::Timeline => timeline::run(context, out).await,
         Command::Reboot(arguments) => reboot::run(arguments, context, out).await,
         Command::Poweroff => {

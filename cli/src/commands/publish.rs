@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::net::Ipv4Addr;
 
-use api::{ListPage, ListedMachine};
+use api::{ListPage, ListedMachine, ListedRule};
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use cluster::record::{BadPublish, PortUsers, PublishRecord, PublishTerms};
@@ -31,12 +32,17 @@ pub(crate) enum Command {
 Examples:
   cairnctl publish add 80,443/tcp --namespace web
   cairnctl publish add 53/tcp,53/udp --namespace names --on m1,m2
+  cairnctl publish add 443/tcp --namespace shop --at 192.168.1.50
   cairnctl publish add --host 8443/tcp --on m1 --from 192.168.0.0/16
 
 With --namespace what answers is a service of type LoadBalancer in that
 namespace, all of whose ports one rule names: `kubectl get service` shows the
 addresses of the machines at which it is reached. With --host it is a pod with
 a hostPort, or one in the network of its host, on that machine.
+
+With --at they are reached at that address alone, which is nobody's in the
+machines' network. One machine holds it, and another one takes it within half a
+minute when that falls silent or is not Ready; at first it takes as long.
 
 Each machine goes by it within two seconds. Beside what is published nothing
 answers but 7836/tcp and 7838/udp, which are Cairn's own.
@@ -56,6 +62,9 @@ pub(crate) struct Add {
     /// The machines, by their names; for a namespace all workers if not given
     #[arg(long = "on", value_name = "MACHINES", value_delimiter = ',', required_unless_present = "namespace")]
     on: Vec<String>,
+    /// Floating address of the services, free in the machines' network
+    #[arg(long = "at", value_name = "ADDRESS", conflicts_with = "host")]
+    floating: Option<Ipv4Addr>,
     /// From where the ports are reached: a.b.c.d/n; anywhere if not given
     #[arg(long = "from", value_name = "PREFIX", value_parser = typed_source)]
     sources: Vec<Ipv4Prefix>,
@@ -127,6 +136,10 @@ struct RuleOut {
     namespace: Option<String>,
     /// Names; ids of those that have gone. Empty: all workers.
     machines: Vec<String>,
+    /// Absent: they are reached at the machines' own.
+    address: Option<Ipv4Addr>,
+    /// Name; absent where no machine holds the address, or is to.
+    holder: Option<String>,
     /// Empty: any address.
     sources: Vec<String>,
 }
@@ -168,7 +181,10 @@ impl Add {
         let Ports(ports) = self.host.as_ref().or(self.ports.as_ref()).expect("the parser has one of them");
         let terms = |machines| {
             let users = PortUsers::of(self.namespace.clone(), machines);
-            PublishTerms::new(ports.clone(), users, sources.clone()).map_err(PublishError::Terms)
+            let terms = PublishTerms::new(ports.clone(), users, sources.clone());
+            let at =
+                |terms: PublishTerms| if let Some(address) = self.floating { terms.at(address) } else { Ok(terms) };
+            terms.and_then(at).map_err(PublishError::Terms)
         };
         // Before any call: what no machine could publish.
         terms([MachineId([0; 16])].into())?;
@@ -178,7 +194,8 @@ impl Add {
         let published = session.publish(terms).await;
         published.map_err(|error| Failure::from(error).going_on(SEE))?;
         let from = if sources.is_empty() { "everybody".to_owned() } else { joined(&sources, ", ") };
-        Ok(screen::did(context.format, out, &format!("{ports} of {of} is open to {from}"))?)
+        let at = self.floating.map_or_else(String::new, |address| format!(" at {address}"));
+        Ok(screen::did(context.format, out, &format!("{ports} of {of} is open to {from}{at}"))?)
     }
 
     /// Words for what answers at the ports, and where.
@@ -227,7 +244,8 @@ async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-fn shown(PublishRecord { id, terms }: &PublishRecord, machines: &[ListedMachine]) -> RuleOut {
+fn shown(ListedRule { record, holder }: &ListedRule, machines: &[ListedMachine]) -> RuleOut {
+    let PublishRecord { id, terms } = record;
     let name = |id: &MachineId| {
         let found = machines.iter().find(|machine| machine.id == *id && machine.belongs());
         found.map_or_else(|| id.to_string(), |machine| machine.name.clone())
@@ -237,18 +255,22 @@ fn shown(PublishRecord { id, terms }: &PublishRecord, machines: &[ListedMachine]
         ports: terms.ports().iter().map(ToString::to_string).collect(),
         namespace: terms.users().namespace().map(ToString::to_string),
         machines: terms.users().machines().iter().map(name).collect(),
+        address: terms.address(),
+        holder: holder.as_ref().map(name),
         sources: terms.sources().iter().map(ToString::to_string).collect(),
     }
 }
 
-fn table(listed: &ListPage<PublishRecord>, machines: &[ListedMachine]) -> Table<5> {
-    let mut table = Table::new(["RULE", "PORTS", "NAMESPACE", "MACHINES", "FROM"]);
+fn table(listed: &ListPage<ListedRule>, machines: &[ListedMachine]) -> Table<6> {
+    let mut table = Table::new(["RULE", "PORTS", "NAMESPACE", "MACHINES", "ADDRESS", "FROM"]);
     for rule in &listed.rows {
-        let RuleOut { rule, ports, namespace, machines, sources } = shown(rule, machines);
+        let RuleOut { rule, ports, namespace, machines, address, holder, sources } = shown(rule, machines);
         let namespace = namespace.unwrap_or_else(|| "-".to_owned());
         let machines = if machines.is_empty() { "all workers".to_owned() } else { machines.join(" ") };
         let from = if sources.is_empty() { "everywhere".to_owned() } else { sources.join(" ") };
-        table.row([rule.to_string(), ports.join(" "), namespace, machines, from]);
+        let holder = holder.map_or_else(|| "held by nobody yet".to_owned(), |holder| format!("on {holder}"));
+        let address = address.map_or_else(|| "-".to_owned(), |address| format!("{address} {holder}"));
+        table.row([rule.to_string(), ports.join(" "), namespace, machines, address, from]);
     }
     table
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use api::wire::*;
 use api::{
-    Condition, LeavingData, ListPage, ListedOwner, MachineChange, MachineStatus, PublicState, Truth, UnixMillis,
-    VolumeRemoval, public_server,
+    Condition, LeavingData, ListPage, ListedOwner, ListedRule, MachineChange, MachineStatus, PublicState, Truth,
+    UnixMillis, VolumeRemoval, public_server,
 };
 use cluster::Denial;
 use cluster::record::{OwnerRecord, PublishRecord, PublishTerms, RegistryRecord, UnixSeconds, UserRecord, UserTerms};
@@ -47,6 +47,7 @@ use crate::clock;
 use crate::store::Pins;
 
 mod claim;
+mod panel;
 mod snapshot;
 mod state;
 
@@ -228,6 +229,7 @@ impl public_server::Public for Api {
     type ListVolumesStream = Answers<ListVolumesResponse>;
     type DefragmentEtcdStream = Answers<DefragmentEtcdResponse>;
     type SnapshotKubernetesStream = Answers<SnapshotKubernetesResponse>;
+    type MetricsStream = Answers<MetricsResponse>;
     type RestoreKubernetesStream = Answers<RestoreKubernetesResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
     type ListMachinesStream = Answers<ListMachinesResponse>;
@@ -310,17 +312,12 @@ impl public_server::Public for Api {
 
     async fn services(&self, _: Request<ServicesRequest>) -> Result<Response<ServicesResponse>, Status> {
         self.owners_call("Services")?;
-        let services = ["etcd", "kube.apiserver"].map(|name| api::Service {
-            name: name.to_owned(),
-            state: api::ServiceState::Ready,
-            since: UnixMillis(1),
-            restarts: 0,
-            pid: None,
-            memory: None,
-            cpu: None,
-            last_exit: None,
-        });
-        Ok(Response::new(services.to_vec().into()))
+        Ok(Response::new(panel::services().into()))
+    }
+
+    async fn metrics(&self, request: Request<MetricsRequest>) -> Result<Response<Self::MetricsStream>, Status> {
+        self.owners_call("Metrics")?;
+        Ok(Response::new(self.tells_page(&request.into_inner().service)))
     }
 
     async fn restart_service(
@@ -667,7 +664,8 @@ impl public_server::Public for Api {
         self.owners_call("Publish")?;
         let (terms, mut rules) = (PublishTerms::try_from(request.into_inner())?, self.published.lock().unwrap());
         let id = model::PublishId(7 + rules.len() as u64);
-        rules.push(PublishRecord { id, terms });
+        let holder = terms.address().map(|_| MachineId([1; 16]));
+        rules.push(ListedRule { record: PublishRecord { id, terms }, holder });
         Ok(Response::new(PublishResponse {}))
     }
 
@@ -683,7 +681,7 @@ impl public_server::Public for Api {
     async fn unpublish(&self, request: Request<UnpublishRequest>) -> Result<Response<UnpublishResponse>, Status> {
         self.owners_call("Unpublish")?;
         let id = request.into_inner().into();
-        self.published.lock().unwrap().retain(|rule| rule.id != id);
+        self.published.lock().unwrap().retain(|rule| rule.record.id != id);
         Ok(Response::new(UnpublishResponse {}))
     }
 

@@ -12,16 +12,16 @@ use api::wire::{
     EraseRoleRequest, EtcdStatusRequest, GetStateRequest, GiveClusterKeyRequest, GiveDirectoryRequest,
     IssueTicketRequest, KubeconfigRequest, ListImagesRequest, ListMachinesRequest, ListOwnersRequest,
     ListPublishedRequest, ListRegistriesRequest, ListTicketsRequest, ListUsersRequest, ListVolumesRequest,
-    PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RemoveImageRequest,
-    RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest, RestartServiceRequest,
-    RevokeTicketRequest, ServicesRequest, SetRegistryRequest, SnapshotKubernetesRequest, SnapshotKubernetesResponse,
-    StatusRequest, TimelineRequest, UnpublishRequest, WaitConditionRequest,
+    MetricsRequest, PowerOffRequest, PublishRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
+    RemoveImageRequest, RemoveOwnerRequest, RemoveRegistryRequest, RemoveUserRequest, RemoveVolumeRequest,
+    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, SetRegistryRequest, SnapshotKubernetesRequest,
+    SnapshotKubernetesResponse, StatusRequest, TimelineRequest, UnpublishRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, DefragmentStep, DrainRequest, ImageToImport, ListPage, ListedEtcd, ListedImage,
-    ListedMachine, ListedOwner, ListedRegistry, ListedTicket, LogEntry, LogQuery, MachineChange, MachineStatus,
-    Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service, Target, VolumeRemoval,
-    WorkerVolumes, limits,
+    ListedMachine, ListedOwner, ListedRegistry, ListedRule, ListedTicket, LogEntry, LogQuery, MachineChange,
+    MachineStatus, Milestone, NewTicket, OwnerHalf, PublicState, Recovery, RecoveryPlan, Service, Target,
+    VolumeRemoval, WorkerVolumes, limits, whole_page,
 };
 use cluster::record;
 use cluster::request::Offer;
@@ -340,7 +340,7 @@ impl Session {
     }
 
     /// All rules that publish ports.
-    pub(crate) async fn published(&mut self) -> Result<ListPage<record::PublishRecord>, CallError> {
+    pub(crate) async fn published(&mut self) -> Result<ListPage<ListedRule>, CallError> {
         let answer = soon("ListPublished", self.client.list_published(ListPublishedRequest {})).await?;
         answer.try_into().map_err(CallError::answer("ListPublished"))
     }
@@ -395,6 +395,20 @@ impl Session {
     /// Has the machine tell Kubernetes' objects as a snapshot.
     pub(crate) async fn snapshot_kubernetes(&mut self) -> Result<SnapshotPieces, CallError> {
         soon(SNAPSHOT, self.client.snapshot_kubernetes(SnapshotKubernetesRequest {})).await.map(SnapshotPieces)
+    }
+
+    /// Page of OpenMetrics of a service of the machine, or of the machine itself where the name is empty.
+    pub(crate) async fn metrics(&mut self, service: &str) -> Result<String, CallError> {
+        let request = MetricsRequest { service: service.to_owned() };
+        let mut pieces = soon(METRICS, self.client.metrics(request)).await?;
+        let mut page = Vec::new();
+        loop {
+            let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method: METRICS })?;
+            match piece.map_err(CallError::of(METRICS))? {
+                Some(piece) => page.extend(piece.data),
+                None => return whole_page(page).map_err(CallError::answer(METRICS)),
+            }
+        }
     }
 
     /// Has the machine take a snapshot of Kubernetes' objects, and restore it.
@@ -501,6 +515,7 @@ impl Defragmentation {
     }
 }
 
+const METRICS: &str = "Metrics";
 const SNAPSHOT: &str = "SnapshotKubernetes";
 
 /// Pieces of a snapshot, which are not checked yet.

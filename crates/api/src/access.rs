@@ -22,6 +22,8 @@ pub enum Permission {
     Newcomer,
     /// Possession of some machine's key: nothing is granted by that alone.
     Machine,
+    /// The owner; or possession of some machine's key, by which alone nothing is granted.
+    OwnerOrMachine,
     /// A machine that the cluster let in, by its certificate; its record is asked before the call goes on.
     Member,
     /// A user of Kubernetes by the records of now, or an owner.
@@ -102,6 +104,14 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/Timeline", OWNED, "tells what the machine runs"),
     owner("/cairn.v1.Public/Services", OWNED, "tells what the machine runs"),
     changing("/cairn.v1.Public/RestartService", SERVING, "interrupts work"),
+    Row {
+        permission: Permission::OwnerOrMachine,
+        ..owner(
+            "/cairn.v1.Public/Metrics",
+            MEMBER,
+            "tells what the machine runs; coordinators hand it on in Kubernetes",
+        )
+    },
     owner("/cairn.v1.Public/Logs", OWNED, "logs hold whatever services write"),
     changing("/cairn.v1.Public/Reboot", OWNED, "interrupts work"),
     changing("/cairn.v1.Public/PowerOff", OWNED, "interrupts work, and takes a person to undo"),
@@ -198,6 +208,7 @@ pub const TABLE: &[Row] = &[
             "signs a Kubernetes worker's certificates; only for whom the record makes one",
         )
     },
+    member("/cairn.v1.Vpn/Hold", "lets a machine have an address; only one that the record gives it"),
 ];
 
 /// Decides one call, before its body is read.
@@ -220,16 +231,23 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
             Caller::Stranger | Caller::Machine | Caller::Member | Caller::Owner,
         )
         | (Permission::Machine, Caller::Machine)
+        | (Permission::OwnerOrMachine, Caller::Machine | Caller::Owner)
         | (Permission::Member, Caller::Member)
         | (Permission::User, Caller::User | Caller::Owner)
         | (Permission::Owner, Caller::Owner) => Ok(row),
         (
-            Permission::Newcomer | Permission::Code | Permission::Machine | Permission::Member | Permission::Owner,
+            Permission::Newcomer
+            | Permission::Code
+            | Permission::Machine
+            | Permission::OwnerOrMachine
+            | Permission::Member
+            | Permission::Owner,
             Caller::User,
         ) => Err(CallRefusal::NotForUsers),
         (Permission::User | Permission::Owner, Caller::Stranger | Caller::Machine | Caller::Member) => {
             Err(CallRefusal::NoCertificate)
         }
+        (Permission::OwnerOrMachine, Caller::Stranger | Caller::Member) => Err(CallRefusal::NoCertificate),
         (Permission::Machine, Caller::Stranger | Caller::Member | Caller::Owner) => Err(CallRefusal::NoMachineKey),
         (Permission::Member, Caller::Stranger | Caller::Machine | Caller::Owner) => Err(CallRefusal::NoMember),
     }
@@ -453,6 +471,15 @@ mod tests {
         }
     }
 
+    /// Proves: Q1 Q3
+    #[test]
+    fn metrics_are_for_owners_and_for_machines() {
+        let refused = |caller| decide("/cairn.v1.Public/Metrics", Profile::Release, Running, caller).err();
+        assert_eq!([Caller::Owner, Caller::Machine].map(refused), [None, None]);
+        assert_eq!([Caller::Stranger, Caller::Member].map(refused), [Some(CallRefusal::NoCertificate); 2]);
+        assert_eq!(refused(Caller::User), Some(CallRefusal::NotForUsers));
+    }
+
     /// A machine's key does not make its holder one of the cluster's. Proves: Q1
     #[test]
     fn the_vpn_api_is_for_the_clusters_machines_alone() {
@@ -560,6 +587,7 @@ mod tests {
             ("Public/Timeline", Permission::Owner, &owned),
             ("Public/Services", Permission::Owner, &owned),
             ("Public/RestartService", Permission::Owner, &serving),
+            ("Public/Metrics", Permission::OwnerOrMachine, &[Running]),
             ("Public/Logs", Permission::Owner, &owned),
             ("Public/Reboot", Permission::Owner, &owned),
             ("Public/PowerOff", Permission::Owner, &owned),
@@ -614,6 +642,7 @@ mod tests {
             ("Vpn/Peers", Permission::Member, &[Running]),
             ("Vpn/HandOver", Permission::Member, &[Running]),
             ("Vpn/Certify", Permission::Member, &[Running]),
+            ("Vpn/Hold", Permission::Member, &[Running]),
         ];
         assert_eq!(expected.len(), TABLE.len());
         for &(method, permission, states) in expected {
@@ -627,6 +656,7 @@ mod tests {
                         Permission::Member => caller == Caller::Member,
                         Permission::User => [Caller::User, Caller::Owner].contains(&caller),
                         Permission::Owner => caller == Caller::Owner,
+                        Permission::OwnerOrMachine => [Caller::Machine, Caller::Owner].contains(&caller),
                     };
                     let answered = decide(&path, Profile::Debug, state, caller).is_ok();
                     assert_eq!(answered, allowed && states.contains(&state), "{method} while {state} to {caller:?}");

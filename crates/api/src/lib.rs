@@ -27,12 +27,14 @@ mod contribution;
 mod drain;
 mod etcd;
 mod field_error;
+mod floating;
 mod images;
 mod key;
 mod kubeconfig;
 mod leader;
 pub mod limits;
 mod log;
+mod metrics;
 mod not_yet;
 mod open;
 mod orders;
@@ -58,14 +60,17 @@ pub use contribution::decode_contribution;
 pub use drain::DrainRequest;
 pub use etcd::{DefragmentStep, EtcdAnswer, ListedEtcd};
 pub use field_error::{FieldError, Problem};
+pub use floating::FloatingAddresses;
 pub use images::{ImageToImport, ImportPart, ListedImage};
 pub use key::{KeyRequest, OwnerHalf, Recovery, ReleasedKey};
 pub use kubeconfig::ClientCertificate;
 pub use leader::{by_leader, told_by_leader};
 pub use log::{LogEntry, LogQuery};
+pub use metrics::whole_page;
 pub use not_yet::{NOT_YET, not_yet};
 pub use open::{Claim, PublicState};
 pub use owners::ListedOwner;
+pub use published::ListedRule;
 pub use records::{
     EtcdMember, LeavingData, ListPage, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember,
     RecoveryPlan, RoleDirection,

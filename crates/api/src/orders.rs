@@ -1,6 +1,7 @@
 //! Orders on their way from a coordinator to a machine: the parts that it understands, and each that it is to go by.
 
 use cluster::Knowledge;
+use cluster::floating::decode_floating;
 use cluster::orders::{KnownPart, KnownParts, Order, PartName};
 use cluster::part::{MOST_PART_BYTES, PartHash, decode_registries};
 use cluster::published::decode_published;
@@ -46,6 +47,7 @@ impl From<PartName> for wire::PartName {
             PartName::Registries => Self::Registries,
             PartName::Policies => Self::Policies,
             PartName::Published => Self::Published,
+            PartName::Floating => Self::Floating,
         }
     }
 }
@@ -57,6 +59,7 @@ const fn read_name(name: wire::PartName) -> Option<PartName> {
         wire::PartName::Registries => Some(PartName::Registries),
         wire::PartName::Policies => Some(PartName::Policies),
         wire::PartName::Published => Some(PartName::Published),
+        wire::PartName::Floating => Some(PartName::Floating),
     }
 }
 
@@ -78,6 +81,7 @@ impl TryFrom<wire::OrderedPart> for Order {
             let is_read = match name {
                 PartName::Registries => decode_registries(contents).is_ok(),
                 PartName::Published => decode_published(contents).is_ok(),
+                PartName::Floating => decode_floating(contents).is_ok(),
                 PartName::Policies => PolicyPart::read(contents).is_ok(),
             };
             if !is_read {

@@ -1,5 +1,7 @@
 //! Requests of owners about rules that publish ports: one is made, one is removed, all are listed.
 
+use std::net::Ipv4Addr;
+
 use cluster::record::{BadPublish, PortUsers, PublishRecord, PublishTerms};
 use model::{Ipv4Prefix, MachineId, PublishId, UplinkPort};
 
@@ -13,6 +15,7 @@ impl From<PublishTerms> for wire::PublishRequest {
             machine_ids: terms.users().machines().iter().map(|machine| machine.0.to_vec()).collect(),
             sources: terms.sources().iter().map(ToString::to_string).collect(),
             namespace: terms.users().namespace().map(ToString::to_string),
+            address: terms.address().map(u32::from),
         }
     }
 }
@@ -29,11 +32,15 @@ impl TryFrom<wire::PublishRequest> for PublishTerms {
         let sources = sources.collect::<Result<_, _>>().map_err(unusable("sources"))?;
         let namespace = request.namespace.map(|name| name.parse().map_err(|_| unusable("namespace")(())));
         let users = PortUsers::of(namespace.transpose()?, machines.collect::<Result<_, _>>()?);
-        Self::new(ports, users, sources).map_err(|why| {
+        let address = request.address.map(Ipv4Addr::from);
+        let terms = Self::new(ports, users, sources);
+        let terms = terms.and_then(|terms| if let Some(address) = address { terms.at(address) } else { Ok(terms) });
+        terms.map_err(|why| {
             let field = match why {
                 BadPublish::Ports | BadPublish::Reserved(_) => "ports",
                 BadPublish::Machines => "machine_ids",
                 BadPublish::Sources => "sources",
+                BadPublish::Address(_) | BadPublish::AddressOfHosts => "address",
                 BadPublish::Field(field) => field,
             };
             FieldError::new(field, Problem::Range)
@@ -53,23 +60,34 @@ impl From<wire::UnpublishRequest> for PublishId {
     }
 }
 
-impl From<ListPage<PublishRecord>> for wire::ListPublishedResponse {
-    fn from(listed: ListPage<PublishRecord>) -> Self {
-        let rule = |PublishRecord { id, terms }: PublishRecord| wire::PublishedRule {
-            number: id.0,
-            terms: Some(terms.into()),
+/// Rule that publishes ports, as owners see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedRule {
+    /// Number and terms.
+    pub record: PublishRecord,
+    /// Machine that holds the rule's floating address, or is to.
+    pub holder: Option<MachineId>,
+}
+
+impl From<ListPage<ListedRule>> for wire::ListPublishedResponse {
+    fn from(listed: ListPage<ListedRule>) -> Self {
+        let rule = |ListedRule { record, holder }: ListedRule| wire::PublishedRule {
+            number: record.id.0,
+            terms: Some(record.terms.into()),
+            holder_id: holder.map(|machine| machine.0.to_vec()),
         };
         Self { old_since_unix_ms: listed.old_since.map(|at| at.0), rules: listed.rows.into_iter().map(rule).collect() }
     }
 }
 
-impl TryFrom<wire::ListPublishedResponse> for ListPage<PublishRecord> {
+impl TryFrom<wire::ListPublishedResponse> for ListPage<ListedRule> {
     type Error = FieldError;
 
     fn try_from(listed: wire::ListPublishedResponse) -> Result<Self, FieldError> {
         let rule = |rule: wire::PublishedRule| {
             let terms = present("terms", rule.terms)?.try_into()?;
-            Ok(PublishRecord { id: PublishId(rule.number), terms })
+            let holder = rule.holder_id.map(|id| fixed("holder_id", &id).map(MachineId)).transpose()?;
+            Ok(ListedRule { record: PublishRecord { id: PublishId(rule.number), terms }, holder })
         };
         let rows = listed.rules.into_iter().map(rule).collect::<Result<_, FieldError>>()?;
         Ok(Self { old_since: listed.old_since_unix_ms.map(UnixMillis), rows })
@@ -97,11 +115,15 @@ mod tests {
     /// Proves: A7
     #[test]
     fn rules_that_publish_cross_the_wire_as_they_are() {
-        for terms in [from_two_prefixes(), sim::cast::published(80, 1), of_services(None), of_services(Some(1))] {
+        let floating = of_services(None).at([192, 0, 2, 50].into()).expect("a machine may have it");
+        for terms in
+            [from_two_prefixes(), sim::cast::published(80, 1), of_services(None), of_services(Some(1)), floating]
+        {
             assert_eq!(wire::PublishRequest::from(terms.clone()).try_into(), Ok(terms.clone()));
             for old_since in [None, Some(UnixMillis(7))] {
-                let listed =
-                    ListPage { old_since, rows: vec![PublishRecord { id: PublishId(9), terms: terms.clone() }] };
+                let holder = old_since.map(|_| sim::cast::id(1));
+                let record = PublishRecord { id: PublishId(9), terms: terms.clone() };
+                let listed = ListPage { old_since, rows: vec![ListedRule { record, holder }] };
                 assert_eq!(wire::ListPublishedResponse::from(listed.clone()).try_into(), Ok(listed));
             }
         }
@@ -127,11 +149,13 @@ mod tests {
             (|it| it.ports.push("7838/udp".to_owned()), "ports"),
             (|it| it.sources.push("fd00::/8".to_owned()), "sources"),
             (|it| it.sources.push("10.0.0.1/8".to_owned()), "sources"),
+            (|it| it.address = Some(0xc000_0232), "address"),
+            (|it| (it.namespace, it.address) = (Some("web".to_owned()), Some(0x7f00_0001)), "address"),
         ] {
             assert_eq!(refused(edit), field);
         }
-        let without = wire::PublishedRule { number: 7, terms: None };
+        let without = wire::PublishedRule { number: 7, terms: None, holder_id: None };
         let listed = wire::ListPublishedResponse { old_since_unix_ms: None, rules: vec![without] };
-        assert_eq!(ListPage::<PublishRecord>::try_from(listed).expect_err("nothing").field, "terms");
+        assert_eq!(ListPage::<ListedRule>::try_from(listed).expect_err("nothing").field, "terms");
     }
 }

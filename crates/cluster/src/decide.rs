@@ -51,6 +51,7 @@ pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn,
         Request::ReleaseKey { machine, disk, generation, level } => {
             machines::release_key(&ground, machine, *disk, *generation, *level)
         }
+        Request::Hold { address, machine } => publish::hold(&ground, *address, *machine),
         Request::BeginEpoch => cold_start::begin(&ground),
         Request::AcknowledgeEpoch { machine, number } => cold_start::acknowledge(&ground, machine, *number),
         Request::AcknowledgeRestore { machine } => restore::acknowledge(&ground, machine),

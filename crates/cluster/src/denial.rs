@@ -1,5 +1,7 @@
 //! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
 
+use std::net::Ipv4Addr;
+
 use keys::endpoint::BadEndpoint;
 use model::{Level, MachineId, NodeName, PublishId, UplinkPort, UserName};
 
@@ -204,6 +206,33 @@ pub enum Denial {
         port: UplinkPort,
         /// Rule that has it.
         rule: PublishId,
+    },
+    /// A floating address that another rule has.
+    #[error("{address} is of rule {rule} already: remove that first")]
+    AddressPublished {
+        /// Which address.
+        address: Ipv4Addr,
+        /// Which rule has it.
+        rule: PublishId,
+    },
+    /// A floating address of the cluster's own.
+    #[error("{0} is an address inside the cluster: take a free one of the machines' network")]
+    AddressInside(Ipv4Addr),
+    /// A floating address that a machine has for itself.
+    #[error("{address} is the address of {machine}: take a free one of the machines' network")]
+    AddressOfMachine {
+        /// Which address.
+        address: Ipv4Addr,
+        /// Which machine has it.
+        machine: NodeName,
+    },
+    /// A floating address for a machine that is not to hold it.
+    #[error("no rule has machine {machine} hold {address}")]
+    AddressNotPublished {
+        /// Which address.
+        address: Ipv4Addr,
+        /// Which machine.
+        machine: MachineId,
     },
     /// A snapshot on a machine that has no etcd to write it into.
     #[error("only a coordinator restores what Kubernetes keeps")]

@@ -41,6 +41,8 @@ pub enum Key {
     User(UserName),
     /// Rule that publishes ports.
     Publish(PublishId),
+    /// Holder of a floating address.
+    Floating(Ipv4Addr),
     /// The cold-start key's epoch.
     ColdStart,
     /// Restore of Kubernetes' objects that is under way; absent otherwise.
@@ -121,6 +123,7 @@ impl Key {
             "registry" => RegistryHost::read(name).ok().map(Self::Registry),
             "user" => name.parse().ok().map(Self::User),
             "publish" => name.parse().ok().map(Self::Publish),
+            "floating" => name.parse().ok().map(Self::Floating),
             "audit" => AuditId::read(name).map(Self::Audit),
             _ => None, // no row
         }
@@ -139,6 +142,7 @@ impl Key {
             Self::Registry(_) => "registry",
             Self::User(_) => "user",
             Self::Publish(_) => "publish",
+            Self::Floating(_) => "floating",
             Self::ColdStart => "cold-start",
             Self::Restore => "restore",
             Self::Audit(_) => "audit",
@@ -199,6 +203,7 @@ impl fmt::Display for Key {
             Self::Registry(host) => write!(f, "{PREFIX}{kind}/{host}"),
             Self::User(name) => write!(f, "{PREFIX}{kind}/{name}"),
             Self::Publish(id) => write!(f, "{PREFIX}{kind}/{id}"),
+            Self::Floating(address) => write!(f, "{PREFIX}{kind}/{address}"),
             Self::Audit(id) => write!(f, "{PREFIX}{kind}/{id}"),
         }
     }
@@ -229,6 +234,7 @@ mod tests {
                 .prop_map(|host| Key::Registry(RegistryHost::read(&host).expect("a host"))),
             "[a-z][a-z0-9-]{0,31}".prop_map(|name| Key::User(name.parse().expect("a name"))),
             any::<u64>().prop_map(|id| Key::Publish(PublishId(id))),
+            any::<u32>().prop_map(|address| Key::Floating(address.into())),
             audit().prop_map(Key::Audit),
         ]
     }

@@ -18,7 +18,7 @@
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
 //! * [`orders`], [`part`]: what one machine is to go by besides, in parts; the parts.
-//! * [`published`]: which ports of its uplinks a machine is to open.
+//! * [`published`]: which ports of its uplinks a machine is to open; [`floating`]: which addresses there it holds.
 //! * [`desired`](mod@desired): what one machine is to be.
 //! * [`word`]: what a coordinator says to one machine.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
@@ -34,6 +34,7 @@
 //!   etcd has let go of it: `crates/cluster/tests/decide/role.rs`
 //! - A restore, whenever it is cut, ends with the snapshot's objects and a writing apiserver, and none writes before:
 //!   `a_restore_that_is_cut_anywhere_ends_whole`
+//! - No two machines hold a floating address: `an_address_never_has_two_holders`
 //! - A directory's version rises whenever it changes: `crates/cluster/src/directory.rs`
 
 pub mod backends;
@@ -43,6 +44,7 @@ pub mod denial;
 pub mod desired;
 pub mod directory;
 pub mod epochs;
+pub mod floating;
 pub mod key;
 pub mod members;
 pub mod orders;

@@ -1,6 +1,6 @@
 //! Orders: what coordinators tell a machine to go by beside desired state and peers, in parts that are told one by one, each where the
-//! machine has another one. All are told to workers: the registries, the ports that are open on the worker's uplinks, and what the
-//! policies of Kubernetes' network say of the worker's pods.
+//! machine has another one. All are told to workers: the registries, the ports that are open on the worker's uplinks, the
+//! floating addresses that it is to ask for, and what the policies of Kubernetes' network say of its pods.
 //!
 //! ```text
 //!   State ─ order(machine, KnownParts) ───────────┬─► Order: one part, whole, or that there is none ─► OrderBook ─► KnownParts
@@ -12,10 +12,12 @@
 //! listened to is right.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use model::{MachineId, NodeName};
 
+use crate::floating::decode_floating;
 use crate::part::{OrderPart, PartHash, decode_registries};
 use crate::published::{OpenPort, decode_published};
 use crate::record::{BadRecord, RegistryRecord};
@@ -30,11 +32,13 @@ pub enum PartName {
     Policies,
     /// Ports that are open on the machine's uplinks, for workers.
     Published,
+    /// Floating addresses that a worker is named for.
+    Floating,
 }
 
 impl PartName {
     /// All that this version understands.
-    pub const ALL: [Self; 3] = [Self::Registries, Self::Policies, Self::Published];
+    pub const ALL: [Self; 4] = [Self::Registries, Self::Policies, Self::Published, Self::Floating];
 }
 
 /// Part that a machine understands, and what it has of it.
@@ -97,6 +101,7 @@ impl State {
                     self.registries_part().filter(|_| self.worker(machine).is_some()).map(Cow::Borrowed)
                 }
                 PartName::Published => self.published_part(machine).map(Cow::Owned),
+                PartName::Floating => self.floating_part(machine).map(Cow::Owned),
                 PartName::Policies => return None, // the records say nothing of them
             };
             known.is_to_hear(part.as_deref().map(OrderPart::hash), version).then(|| Order {
@@ -170,6 +175,14 @@ impl OrderBook {
     /// [`BadRecord`] names what makes no sense.
     pub fn open_ports(&self) -> Result<Vec<OpenPort>, BadRecord> {
         self.part(PartName::Published).map_or(Ok(Vec::new()), decode_published)
+    }
+
+    /// Floating addresses that the machine is to ask for.
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn floating(&self) -> Result<BTreeSet<Ipv4Addr>, BadRecord> {
+        self.part(PartName::Floating).map_or(Ok(BTreeSet::new()), decode_floating)
     }
 
     fn part(&self, name: PartName) -> Option<&[u8]> {

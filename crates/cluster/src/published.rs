@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! message Published { uint32 version = 1; repeated OpenPort ports = 2; }
-//! message OpenPort { string port = 1; repeated string sources = 2; bool services = 3; }
+//! message OpenPort { string port = 1; repeated string sources = 2; bool services = 3; optional string address = 4; }
 //! ```
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use model::{Ipv4Prefix, MachineId, UplinkPort};
 use prost::Message as _;
@@ -18,14 +19,16 @@ const VERSION: u32 = 1;
 /// Most ports of one machine: no port is of two rules there.
 const MOST_OPEN: usize = MOST_PUBLISHED * MOST_PUBLISHED_PORTS;
 
-// A prefix has at most 18 bytes, a port 9; each two more in front, and a port's message four.
-const _: () = assert!(MOST_OPEN * (MOST_PUBLISHED_SOURCES * 20 + 32) < MOST_PART_BYTES);
+// A prefix has at most 18 bytes, an address 15, a port 9; each two more in front, and a port's message four.
+const _: () = assert!(MOST_OPEN * (MOST_PUBLISHED_SOURCES * 20 + 52) < MOST_PART_BYTES);
 
 /// Port that is open on a machine's uplinks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OpenPort {
     /// Which port.
     pub port: UplinkPort,
+    /// Floating address at which alone it is open; any of the uplinks' where there is none.
+    pub address: Option<Ipv4Addr>,
     /// Prefixes from which it is reached; any address where there is none.
     pub sources: BTreeSet<Ipv4Prefix>,
     /// Whether services alone answer there: what listens on the machine itself does not.
@@ -39,7 +42,13 @@ impl State {
         let rules = rules.filter(|terms| terms.users().are_on(machine));
         let ports = rules.flat_map(|terms| {
             let services = terms.users().namespace().is_some();
-            terms.ports().iter().map(move |port| OpenPort { port: *port, sources: terms.sources().clone(), services })
+            let open = move |port: &UplinkPort| OpenPort {
+                port: *port,
+                address: terms.address(),
+                sources: terms.sources().clone(),
+                services,
+            };
+            terms.ports().iter().map(open)
         });
         let mut ports: Vec<_> = ports.collect();
         ports.sort_unstable();
@@ -56,6 +65,7 @@ impl State {
             port: open.port.to_string(),
             sources: open.sources.iter().map(ToString::to_string).collect(),
             services: open.services,
+            address: open.address.map(|address| address.to_string()),
         };
         let is_there = !ports.is_empty();
         let ports = ports.into_iter().map(wire).collect();
@@ -72,10 +82,11 @@ pub fn decode_published(contents: &[u8]) -> Result<Vec<OpenPort>, BadRecord> {
     let open = |wire: OpenPortWire| {
         let port = texts("ports", &[wire.port])?[0];
         let sources = in_order(texts("sources", &wire.sources)?)?;
-        Ok::<_, BadRecord>(OpenPort { port, sources, services: wire.services })
+        let address = texts("address", wire.address.as_slice())?.first().copied();
+        Ok::<_, BadRecord>(OpenPort { port, address, sources, services: wire.services })
     };
     let ports = wire.ports.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let in_order = ports.is_sorted_by(|one, other| one.port < other.port);
+    let in_order = ports.is_sorted_by(|one, other| (one.port, one.address) < (other.port, other.address));
     if !in_order || !(1..=MOST_OPEN).contains(&ports.len()) {
         return Err(BadRecord::Contradiction("it names 1 to 2048 ports in their order, each once"));
     }
@@ -94,6 +105,7 @@ formats::strict_message! {
         1 required text port;
         2 repeated text sources;
         3 required bool services;
+        4 optional text address;
     }
 }
 
@@ -153,7 +165,7 @@ mod tests {
     fn a_part_of_ports_is_read_in_order_alone() {
         let open = |port: &str| {
             let sources = vec!["10.0.0.0/8".to_owned()];
-            OpenPortWire { port: port.to_owned(), sources, services: false }
+            OpenPortWire { port: port.to_owned(), sources, services: false, address: None }
         };
         let of = |ports| decode_published(&PublishedWire { version: VERSION, ports }.encode_to_vec());
         assert!(of(vec![open("80/tcp"), open("80/udp"), open("443/tcp")]).is_ok());

@@ -31,6 +31,7 @@ pub(crate) fn line(state: &State, request: &Request, denied: &Denial, now: UnixS
         Request::Create(_)
         | Request::Owner { .. }
         | Request::Observe { .. }
+        | Request::Hold { .. }
         | Request::BeginEpoch
         | Request::AcknowledgeEpoch { .. }
         | Request::AcknowledgeRestore { .. }

@@ -2,6 +2,7 @@
 //! key, the holder of a ticket by [`RedeemRequest`].
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
@@ -48,6 +49,13 @@ pub enum Request {
         /// Where.
         endpoint: Endpoint,
     },
+    /// A coordinator has another machine hold a floating address, which that takes once the one before has let go of it.
+    Hold {
+        /// Which address.
+        address: Ipv4Addr,
+        /// Which machine.
+        machine: MachineId,
+    },
     /// A machine asks for its cluster key.
     ReleaseKey {
         /// The machine, by the key that its connection proved.
@@ -93,7 +101,7 @@ impl Request {
             | Self::AcknowledgeEpoch { machine, .. }
             | Self::AcknowledgeRestore { machine }
             | Self::EndRestore { machine, .. } => Some(machine_id(&machine.0)),
-            Self::Create(_) | Self::Owner { .. } | Self::Observe { .. } | Self::BeginEpoch => None,
+            Self::Create(_) | Self::Owner { .. } | Self::Observe { .. } | Self::Hold { .. } | Self::BeginEpoch => None,
         }
     }
 }

@@ -123,6 +123,8 @@ pub struct State {
     registries_part: Option<OrderPart>,
     users: BTreeMap<UserName, UserRecord>,
     published: BTreeMap<PublishId, PublishRecord>,
+    /// Holders of floating addresses, each with the revision that made it one.
+    floating: BTreeMap<Ipv4Addr, (MachineId, u64)>,
     disks: BTreeMap<DiskUuid, MachineId>,
     vpn_keys: BTreeMap<VpnPubKey, MachineId>,
     addresses: BTreeMap<Ipv4Addr, MachineId>,
@@ -148,6 +150,7 @@ enum Read {
     Registry(RegistryHost, Option<Box<RegistryRecord>>),
     User(UserName, Option<Box<UserRecord>>),
     Publish(PublishId, Option<Box<PublishRecord>>),
+    Floating(Ipv4Addr, Option<MachineId>),
     Disk(DiskUuid, Option<MachineId>),
     VpnKey(VpnPubKey, Option<MachineId>),
     Address(Ipv4Addr, Option<MachineId>),
@@ -221,6 +224,9 @@ impl State {
             Read::Registry(host, registry) => set(&mut self.registries, host, registry.map(|registry| *registry)),
             Read::User(name, user) => set(&mut self.users, name, user.map(|user| *user)),
             Read::Publish(id, rule) => set(&mut self.published, id, rule.map(|rule| *rule)),
+            Read::Floating(address, holder) => {
+                set(&mut self.floating, address, holder.map(|holder| (holder, revision)));
+            }
             Read::Disk(disk, holder) => set(&mut self.disks, disk, holder),
             Read::VpnKey(key, holder) => set(&mut self.vpn_keys, key, holder),
             Read::Address(address, holder) => set(&mut self.addresses, address, holder),
@@ -314,6 +320,12 @@ impl State {
             return Err(HandOverError::Votes);
         }
         Ok(())
+    }
+
+    /// Machines that hold floating addresses, each with the revision that made it the holder.
+    #[must_use]
+    pub const fn floating(&self) -> &BTreeMap<Ipv4Addr, (MachineId, u64)> {
+        &self.floating
     }
 
     /// Record of a Kubernetes worker, from which its certificates there are made; none of any other machine.
@@ -498,6 +510,7 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
             }
             Read::Publish(id, rule.map(Box::new))
         }
+        Key::Floating(address) => Read::Floating(address, holder()?),
         Key::Disk(disk) => Read::Disk(disk, holder()?),
         Key::VpnKey(vpn_key) => Read::VpnKey(vpn_key, holder()?),
         Key::Address(address) => Read::Address(address, holder()?),

@@ -2,12 +2,14 @@
 //! next deadline out. It must never open a socket, read a clock or trust a byte it was handed.
 //!
 //! The client asks for one address on one link and keeps it; the server hands out short leases to tests and virtual
-//! networks. [`frame`] puts payloads on an Ethernet link for a machine that has no address yet.
+//! networks. [`frame`] puts payloads on an Ethernet link for a machine that has no address yet; [`arp`] finds out whether somebody has an
+//! address, and says so of the machine.
 //!
 //! # Invariants
 //! - No address outlives its lease: `clients_keep_to_their_leases_on_a_bad_link`
 //! - A lease that overlaps what the cluster keeps is refused: `crates/dhcp/tests/link/main.rs`
 
+pub mod arp;
 pub mod client;
 pub mod frame;
 pub mod server;

@@ -8,7 +8,7 @@ use model::Ipv4Prefix;
 use serde_json::json;
 
 use crate::plan::ServicePlan;
-use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit};
+use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit};
 use crate::{CONTAINERD_DATA, CONTAINERD_SOCKET, SHIM_CGROUP, names};
 
 use images::PAUSE;
@@ -17,6 +17,8 @@ use registries::REGISTRIES;
 const CONFIG: &str = "/run/cairn/kube/containerd.toml";
 const NETWORKS: &str = "/run/cairn/kube/net.d";
 const NETWORK: &str = "/run/cairn/kube/net.d/10-pods.conflist";
+
+const METRICS_PORT: u16 = 10254;
 
 /// Where the image has the CNI plugins.
 const CNI_PLUGINS: &str = "/opt/cni/bin";
@@ -54,6 +56,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         files: files(plan),
         credentials: Vec::new(),
         probe: ReadinessProbe::UnixSocket { path: CONTAINERD_SOCKET },
+        metrics: Some(ServicePage::on_loopback(METRICS_PORT, "/v1/metrics")),
         // With the shims of all pods.
         limits: Limits::gib(2, 16 << 10),
         privileges: ServicePrivileges::MayGrow,
@@ -103,6 +106,9 @@ disabled_plugins = [
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         SystemdCgroup = false
         ShimCgroup = "{SHIM_CGROUP}"
+
+[plugins."io.containerd.server.v1.metrics"]
+  address = "127.0.0.1:{METRICS_PORT}"
 
 [plugins."io.containerd.grpc.v1.cri"]
   disable_tcp_service = true

@@ -8,7 +8,7 @@ use pki::{AuthorityKind, ETCD_PEER_NAME};
 
 use crate::credential::{Credential, authority_path};
 use crate::plan::{EtcdCluster, ServicePlan};
-use crate::unit::{Limits, ReadinessProbe, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::unit::{Limits, ReadinessProbe, ServicePage, ServicePrivileges, ServiceProgram, Unit, loopback};
 use crate::{ETCD_REVOKED, names};
 
 /// Name of the program.
@@ -64,18 +64,24 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         environment: Vec::new(),
         files: Vec::new(),
         credentials: vec![server, peer],
-        probe: ReadinessProbe::HttpsGet {
-            address: loopback(ETCD_CLIENT_PORT),
-            path: "/readyz",
-            authority: AuthorityKind::Etcd,
-            client: Some(Credential::EtcdMachineClient),
-        },
+        probe: ReadinessProbe::Page(page("/readyz")),
+        metrics: Some(page("/metrics")),
         limits: Limits::gib(1, 1024),
         privileges: ServicePrivileges::Fixed,
         record: None,
         data: Some("/data/etcd"),
     };
     Unit::program(names::ETCD, Vec::new(), program)
+}
+
+/// Page that etcd answers its clients.
+const fn page(path: &'static str) -> ServicePage {
+    ServicePage::Https {
+        address: loopback(ETCD_CLIENT_PORT),
+        path,
+        authority: AuthorityKind::Etcd,
+        client: Some(Credential::EtcdMachineClient),
+    }
 }
 
 /// How often a leader is heard of, and after how long without it another is elected, each in milliseconds. Heartbeats are about

@@ -41,7 +41,8 @@ pub use kubernetes::{audit, balancer, bootstrap, dns, node_status, reserve, stor
 pub use plan::{EtcdCluster, EtcdPlan, EtcdUsers, ServicePlan, ServiceRole};
 pub use task::Task;
 pub use unit::{
-    Limits, OwnLog, ReadinessProbe, Run, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit,
+    Limits, OwnLog, ReadinessProbe, Run, ServiceCapability, ServiceFile, ServicePage, ServicePrivileges,
+    ServiceProgram, Unit,
 };
 pub use wanted::{programs, wanted};
 

@@ -22,7 +22,7 @@ pub struct Unit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Run {
     /// A program of the image.
-    Program(ServiceProgram),
+    Program(Box<ServiceProgram>),
     /// A task of PID 1 itself, whose work is PID 1's matter.
     Task(Task),
 }
@@ -40,6 +40,8 @@ pub struct ServiceProgram {
     pub credentials: Vec<Credential>,
     /// How to see that it serves.
     pub probe: ReadinessProbe,
+    /// Page of what it counts, in Prometheus' text; none where PID 1 is not the one to ask.
+    pub metrics: Option<ServicePage>,
     /// Resources that it may take at most. Far above what it needs: a leak ends in a restart, not in a machine without
     /// memory.
     pub limits: Limits,
@@ -56,7 +58,7 @@ impl Unit {
     pub(crate) fn program(name: &str, needs: Vec<Need>, program: ServiceProgram) -> Self {
         let spec = lasting(name, needs);
         let spec = Spec { content: Fingerprint::of(&program), ready: Readiness::Probe, ..spec };
-        Self { spec, run: Run::Program(program) }
+        Self { spec, run: Run::Program(Box::new(program)) }
     }
 
     /// Program of the unit; none of a task.
@@ -121,8 +123,20 @@ pub struct OwnLog {
 /// How to see that a service serves. Each answers within a second or has failed this time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ReadinessProbe {
-    /// A GET over TLS 1.3 that answers 200.
-    HttpsGet {
+    /// A page that is answered 200.
+    Page(ServicePage),
+    /// A Unix stream socket that accepts.
+    UnixSocket {
+        /// The socket's file.
+        path: &'static str,
+    },
+}
+
+/// Page of a service, which a GET fetches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ServicePage {
+    /// Over TLS 1.3.
+    Https {
         /// On loopback, or on the VPN address.
         address: SocketAddrV4,
         /// The request's path and query.
@@ -132,18 +146,20 @@ pub enum ReadinessProbe {
         /// Which certificate PID 1 shows; none where the path answers anybody.
         client: Option<Credential>,
     },
-    /// A GET in clear, on loopback, that answers 200.
-    HttpGet {
+    /// In clear: whoever has a socket in the machine's own network may ask.
+    Http {
         /// On loopback.
         address: SocketAddrV4,
         /// The request's path and query.
         path: &'static str,
     },
-    /// A Unix stream socket that accepts.
-    UnixSocket {
-        /// The socket's file.
-        path: &'static str,
-    },
+}
+
+impl ServicePage {
+    /// Page that a service answers anybody, on a port of loopback.
+    pub(crate) const fn on_loopback(port: u16, path: &'static str) -> Self {
+        Self::Http { address: loopback(port), path }
+    }
 }
 
 /// A file to be written before its service starts: mode 0644, nothing secret. Its directory is in

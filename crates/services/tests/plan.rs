@@ -15,8 +15,8 @@ use pki::{AuthorityKind, Usage};
 use proptest::prelude::*;
 use services::{
     Credential, DIRECTORIES, ETCD_REVOKED, ETCD_USERS, EtcdCluster, EtcdPlan, EtcdRights, EtcdUsers, ReadinessProbe,
-    Run, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, ServiceFile, ServicePlan, ServicePrivileges,
-    ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, dns, names, reserve, wanted,
+    Run, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, ServiceFile, ServicePage, ServicePlan,
+    ServicePrivileges, ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, dns, names, reserve, wanted,
 };
 use supervise::{Fingerprint, Need, Readiness, Spec, Tree};
 
@@ -461,7 +461,7 @@ fn a_pods_token_lasts_as_said_and_requests_are_written_down() {
 fn each_probe_shows_a_certificate_of_the_authority_it_meets() {
     let plan = plan();
     for (spec, program) in programs(&plan) {
-        if let ReadinessProbe::HttpsGet { authority, client: Some(client), .. } = program.probe {
+        if let ReadinessProbe::Page(ServicePage::Https { authority, client: Some(client), .. }) = program.probe {
             let row = client.profile(&plan).row();
             assert_eq!((row.authority, row.usage), (authority, Usage::Client), "{}", spec.name);
         }
@@ -547,6 +547,7 @@ fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
         may("cairn:publishing", "", &["services/status"], &["patch"]),
         may("cairn:metrics", "", &["nodes/stats"], &["get"]),
         may("cairn:metrics-readers", "metrics.k8s.io", &["nodes", "pods"], &["get", "list"]),
+        may("cairn:machine-metrics", "metrics.cairn.internal", &["*"], &["get"]),
     ];
     assert_eq!(rules.collect::<Vec<_>>(), expected);
 }

@@ -1,6 +1,7 @@
 //! Cast of a world: owners, machines, tickets, each made of its number. Decides nothing.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use cluster::record::{
     Admission, Cluster, Endpoints, Generations, MachineRecord, OwnerRecord, Policy, PortUsers, PublishTerms,
@@ -57,6 +58,21 @@ pub fn published(n: u16, machine: u16) -> PublishTerms {
     let port = UplinkPort::new(PortProtocol::Tcp, n).expect("no port is 0");
     let terms = PublishTerms::new([port].into(), PortUsers::Hosts([id(machine)].into()), BTreeSet::new());
     terms.expect("it is no port of Cairn's own")
+}
+
+/// Floating address that ends in `n`.
+#[must_use]
+pub const fn floating(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 200 + n % 50)
+}
+
+/// Makes terms by which services of a namespace have port `n` of a floating address, on all workers.
+#[must_use]
+pub fn published_at(n: u16, address: Ipv4Addr) -> PublishTerms {
+    let port = UplinkPort::new(PortProtocol::Tcp, n).expect("no port is 0");
+    let users = PortUsers::Services("web".parse().expect("a namespace"), BTreeSet::new());
+    let terms = PublishTerms::new([port].into(), users, BTreeSet::new()).expect("it is no port of Cairn's own");
+    terms.at(address).expect("a machine may have it")
 }
 
 /// The public key of machine `n`.

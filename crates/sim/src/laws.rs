@@ -65,8 +65,15 @@ impl Laws {
             let unread = |how: &dyn std::fmt::Display| Breach { law, how: how.to_string() };
             let key = Key::read(bytes).map_err(|error| unread(&error))?;
             let Some(value) = value else {
-                let may_go =
-                    matches!(key, Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::User(_) | Key::Publish(_));
+                let may_go = matches!(
+                    key,
+                    Key::Address(_)
+                        | Key::Pods(_)
+                        | Key::Registry(_)
+                        | Key::User(_)
+                        | Key::Publish(_)
+                        | Key::Floating(_)
+                );
                 holds("records stay", may_go, || format!("{key} is gone"))?;
                 continue;
             };
@@ -100,7 +107,13 @@ impl Laws {
                     holds("a rule has its own number", rule.id == id, || format!("{rule:?} under {id}"))?;
                     made.push(id);
                 }
-                Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::Registry(_) | Key::Audit(_) => {}
+                Key::Disk(_)
+                | Key::VpnKey(_)
+                | Key::Address(_)
+                | Key::Pods(_)
+                | Key::Registry(_)
+                | Key::Floating(_)
+                | Key::Audit(_) => {}
             }
         }
         let anew = made.iter().all(|id| id.0 == self.changes);

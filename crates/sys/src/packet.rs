@@ -1,4 +1,4 @@
-//! Raw Ethernet frames of one link (packet(7)): how DHCP speaks before there is an address.
+//! Raw Ethernet frames of one link (packet(7)): how DHCP speaks before there is an address, and ARP at any time.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -8,8 +8,10 @@ use nix::libc;
 
 /// `ETH_P_IP` of `include/uapi/linux/if_ether.h`.
 const ETHERTYPE_IPV4: u16 = 0x0800;
+/// `ETH_P_ARP`.
+const ETHERTYPE_ARP: u16 = 0x0806;
 
-/// A non-blocking `AF_PACKET` socket bound to one link; carries whole Ethernet frames with EtherType IPv4.
+/// A non-blocking `AF_PACKET` socket bound to one link; carries whole Ethernet frames of one EtherType.
 #[derive(Debug)]
 pub struct PacketSocket(File);
 
@@ -20,14 +22,26 @@ impl PacketSocket {
     /// # Errors
     /// When the kernel has no packet sockets, or no such link.
     pub fn open(link: u32, port: u16) -> io::Result<Self> {
-        let protocol = ETHERTYPE_IPV4.to_be();
+        Self::bound(link, ETHERTYPE_IPV4, |socket| filter(socket, port))
+    }
+
+    /// Opens a socket on the link with kernel index `link` that hears all ARP there.
+    ///
+    /// # Errors
+    /// When the kernel has no packet sockets, or no such link.
+    pub fn open_arp(link: u32) -> io::Result<Self> {
+        Self::bound(link, ETHERTYPE_ARP, |_| Ok(()))
+    }
+
+    fn bound(link: u32, protocol: u16, prepare: impl FnOnce(&OwnedFd) -> io::Result<()>) -> io::Result<Self> {
+        let protocol = protocol.to_be();
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: integers only.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
         let fd = libc::c_int::try_from(crate::check(fd.into())?).expect("descriptors are small");
         // SAFETY: the kernel just returned this descriptor and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-        filter(&socket, port)?;
+        prepare(&socket)?;
         let address = libc::sockaddr_ll {
             sll_family: libc::sa_family_t::try_from(libc::AF_PACKET).expect("17"),
             sll_protocol: protocol,

@@ -1,5 +1,7 @@
-//! Virtual time for tests of pure crates, and numbers that are the same on every run. The only place in a test that may
-//! ask the real clock, and it never asks twice for one test.
+//! Virtual time for tests of pure crates, numbers that are the same on every run, and a strict reader of OpenMetrics. The only
+//! place in a test that may ask the real clock, and it never asks twice for one test.
+
+pub mod openmetrics;
 
 use std::time::{Duration, Instant};
 

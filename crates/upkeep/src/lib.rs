@@ -6,6 +6,7 @@
 //!   watches ──► nodes ───────────┼─► nodes::changes ────► writes
 //!          ├──► claims, volumes ─┼─► VolumeKeeper::due ─► calls to machines ─► answers ─► writes
 //!          ├──► services, slices ┼─► ServicePublisher::due ► writes
+//!          │                     ├─► AddressMover::due ─► records
 //!          └──► pods, policies ──┼─► PolicyKeeper::due ─► parts of machines
 //!   clock   ─────────────────────┘
 //! ```
@@ -21,13 +22,15 @@
 
 pub mod drain;
 mod event;
+pub mod floating;
 mod node_roles;
 pub mod nodes;
 pub mod policies;
 pub mod publishing;
 pub mod volumes;
 
+pub use floating::{AddressMove, AddressMover};
 pub use nodes::{NodeObject, Worker, Workers};
 pub use policies::{PolicyKeeper, PolicyLook, PolicyWorld};
-pub use publishing::{NamespaceRule, PublishWorld, ServicePublisher};
+pub use publishing::{FloatingAddress, NamespaceRule, PublishWorld, ServicePublisher};
 pub use volumes::{VolumeKeeper, VolumeWorld};

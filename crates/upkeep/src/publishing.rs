@@ -7,8 +7,9 @@
 //!   nodes, slices ─────────────────┘
 //! ```
 //! A service is reached on the machines of each rule that publishes all its ports for its namespace, while they are Ready, and where it
-//! keeps its clients' addresses (`externalTrafficPolicy: Local`) while one of its endpoints there is. A port that two services want on a
-//! machine is the older's, whether it is reached there just now or not. kube-proxy leads packets by the statuses; whether a packet comes
+//! keeps its clients' addresses (`externalTrafficPolicy: Local`) while one of its endpoints there is. By a rule with a floating address it
+//! is reached at that one, where the machine that holds it is one of these. A port that two services want on a machine, at one address, is
+//! the older's, whether it is reached there just now or not. kube-proxy leads packets by the statuses; whether a packet comes
 //! in is the machine's filter's to say, by the rules alone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,6 +129,28 @@ pub struct NamespaceRule {
     pub ports: BTreeSet<UplinkPort>,
     /// Workers on which they are.
     pub nodes: BTreeSet<NodeName>,
+    /// Floating address at which services are reached; none where it is at the workers' own.
+    pub floating: Option<FloatingAddress>,
+}
+
+/// Floating address of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FloatingAddress {
+    /// Which address.
+    pub address: Ipv4Addr,
+    /// Worker that holds it, or is to.
+    pub holder: Option<NodeName>,
+}
+
+impl NamespaceRule {
+    /// Whether it publishes all these ports for services of a namespace.
+    fn allows(&self, namespace: &str, ports: &BTreeSet<UplinkPort>) -> bool {
+        self.namespace.as_str() == namespace && ports.is_subset(&self.ports)
+    }
+
+    fn address(&self) -> Option<Ipv4Addr> {
+        self.floating.as_ref().map(|floating| floating.address)
+    }
 }
 
 /// Objects as they are known, and what the cluster's records say.
@@ -169,10 +192,52 @@ enum Unpublished {
     /// An older service has a port.
     #[error("{port} of {nodes} is of the older service {by}; this one is not reached there")]
     Taken { port: UplinkPort, nodes: String, by: String },
+    /// A floating address is elsewhere than its endpoints.
+    #[error("{address} is held by {holder}, where the service has no ready endpoint; it is not reached there")]
+    Elsewhere { address: Ipv4Addr, holder: NodeName },
 }
 
-/// Workers on which a service may be reached, and why not on more.
-type Claimed<'a> = (Vec<(&'a NodeName, &'a Worker)>, Option<Unpublished>);
+/// Workers on which a service may be reached, each with the rule that says so, and why not on more.
+type Claimed<'a> = (Vec<Claim<'a>>, Option<Unpublished>);
+
+/// Worker on which a service may be reached by a rule.
+#[derive(Debug, Clone, Copy)]
+struct Claim<'a> {
+    rule: &'a NamespaceRule,
+    node: &'a NodeName,
+    worker: &'a Worker,
+}
+
+impl Claim<'_> {
+    /// Addresses at which the worker is reached by the rule, while it is fit for that.
+    fn addresses(&self) -> Vec<Ipv4Addr> {
+        match &self.rule.floating {
+            None => self.worker.addresses.iter().copied().collect(),
+            Some(floating) => {
+                (floating.holder.as_ref() == Some(self.node)).then_some(floating.address).into_iter().collect()
+            }
+        }
+    }
+
+    /// Why the service is not reached at a floating address whose holder does not serve it.
+    fn elsewhere(&self, serves: impl Fn(&NodeName) -> bool) -> Option<Unpublished> {
+        let floating = self.rule.floating.as_ref().filter(|it| it.holder.as_ref() == Some(self.node))?;
+        let elsewhere = Unpublished::Elsewhere { address: floating.address, holder: self.node.clone() };
+        (!serves(self.node)).then_some(elsewhere)
+    }
+}
+
+/// Services that are published, the oldest first.
+pub(crate) fn in_order(services: &Objects<ServiceObject>) -> Vec<&ServiceObject> {
+    let mut ours: Vec<&ServiceObject> = services.values().filter(|service| service.is_ours()).collect();
+    ours.sort_by_key(|service| (&service.metadata.creation_timestamp, &service.metadata.uid));
+    ours
+}
+
+/// Whether a node is Ready.
+pub(crate) fn is_ready(nodes: &Objects<NodeObject>, node: &NodeName) -> bool {
+    nodes.get(&(String::new(), node.to_string())).is_some_and(NodeObject::is_ready)
+}
 
 impl ServicePublisher {
     /// Writes by which services are reached where they should be, and events of those that are not, once each; nothing before all
@@ -181,19 +246,15 @@ impl ServicePublisher {
         let (Some(services), Some(slices), Some(nodes)) = (world.services, world.slices, world.nodes) else {
             return Vec::new();
         };
-        let mut ours: Vec<&ServiceObject> = services.values().filter(|service| service.is_ours()).collect();
-        ours.sort_by_key(|service| (&service.metadata.creation_timestamp, &service.metadata.uid));
         let (mut taken, mut writes, mut notices) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for service in ours {
+        for service in in_order(services) {
             let (claimed, why) = service.claims(&world, &mut taken);
-            let reached = claimed.into_iter().filter(|(node, _)| {
-                nodes.get(&(String::new(), node.to_string())).is_some_and(NodeObject::is_ready)
-                    && (!service.is_local() || service.has_endpoint(slices, node))
-            });
-            let places =
-                reached.flat_map(|(_, worker)| &worker.addresses).filter(|at| may_publish(**at, &world.inside));
-            writes.extend(service.status(&places.copied().collect()));
-            notices.extend(why.map(|why| (service, why.to_string())));
+            let serves = |node: &NodeName| !service.is_local() || service.has_endpoint(slices, node);
+            let reached = claimed.iter().filter(|claim| is_ready(nodes, claim.node) && serves(claim.node));
+            let places = reached.flat_map(Claim::addresses).filter(|at| may_publish(*at, &world.inside));
+            writes.extend(service.status(&places.collect()));
+            let elsewhere = claimed.iter().find_map(|claim| claim.elsewhere(serves));
+            notices.extend(why.or(elsewhere).map(|why| (service, why.to_string())));
         }
         let key = |(service, why): &(&ServiceObject, String)| format!("{}\0{why}", service.metadata.uid);
         let now: BTreeSet<String> = notices.iter().map(key).collect();
@@ -212,6 +273,11 @@ fn may_publish(address: Ipv4Addr, inside: &Prefixes) -> bool {
 }
 
 impl ServiceObject {
+    /// Whether a rule publishes all its ports, and it keeps its clients' addresses, so that it is reached only where it has endpoints.
+    pub(crate) fn is_tied_by(&self, rule: &NamespaceRule) -> bool {
+        self.is_local() && self.ports().is_ok_and(|ports| rule.allows(&self.metadata.namespace, &ports))
+    }
+
     fn is_ours(&self) -> bool {
         let ServiceSpec { kind, load_balancer_class: class, .. } = &self.spec;
         kind == "LoadBalancer" && class.as_ref().is_none_or(|class| class == CLASS)
@@ -234,33 +300,37 @@ impl ServiceObject {
     fn claims<'a>(
         &'a self,
         world: &PublishWorld<'a>,
-        taken: &mut BTreeMap<(&'a NodeName, UplinkPort), &'a Self>,
+        taken: &mut BTreeMap<(&'a NodeName, Option<Ipv4Addr>, UplinkPort), &'a Self>,
     ) -> Claimed<'a> {
         let ObjectMeta { namespace, .. } = &self.metadata;
         let ports = match self.ports() {
             Ok(ports) => ports,
             Err(why) => return (Vec::new(), Some(why)),
         };
-        let allows = |rule: &&NamespaceRule| rule.namespace.as_str() == namespace && ports.is_subset(&rule.ports);
-        let rules: Vec<&NamespaceRule> = world.rules.iter().filter(allows).collect();
+        let rules: Vec<&NamespaceRule> = world.rules.iter().filter(|rule| rule.allows(namespace, &ports)).collect();
         if rules.is_empty() {
             let ports = ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             return (Vec::new(), Some(Unpublished::NoRule { ports, namespace: namespace.clone() }));
         }
-        let nodes: BTreeSet<&NodeName> = rules.iter().flat_map(|rule| &rule.nodes).collect();
-        let older = |node: &'a NodeName| {
-            let mut holders = ports.iter().filter_map(|port| Some((*port, *taken.get(&(node, *port))?)));
-            holders.next()
+        let of_rule = |rule: &'a NamespaceRule| {
+            let workers = world.workers.iter().filter(|(node, _)| rule.nodes.contains(node));
+            workers.map(move |(node, worker)| Claim { rule, node, worker })
+        };
+        let older = |claim: &Claim<'a>| {
+            let at = |port: &UplinkPort| (claim.node, claim.rule.address(), *port);
+            ports.iter().find_map(|port| Some((*port, *taken.get(&at(port))?)))
         };
         let mut lost = Vec::new();
         let mut free = Vec::new();
-        for (node, worker) in world.workers.iter().filter(|(node, _)| nodes.contains(node)) {
-            match older(node) {
-                Some(holder) => lost.push((node, holder)),
-                None => free.push((node, worker)),
+        for claim in rules.into_iter().flat_map(of_rule) {
+            match older(&claim) {
+                Some(holder) => lost.push((claim.node, holder)),
+                None => free.push(claim),
             }
         }
-        taken.extend(free.iter().flat_map(|(node, _)| ports.iter().map(|port| ((*node, *port), self))));
+        let takes =
+            |claim: &Claim<'a>| ports.iter().map(|port| (claim.node, claim.rule.address(), *port)).collect::<Vec<_>>();
+        taken.extend(free.iter().flat_map(takes).map(|at| (at, self)));
         let why = lost.first().map(|(_, (port, by))| {
             let of_it = lost.iter().filter(|(_, (_, holder))| std::ptr::eq(*holder, *by));
             Unpublished::Taken {
@@ -272,7 +342,7 @@ impl ServiceObject {
         (free, why)
     }
 
-    fn has_endpoint(&self, slices: &Objects<EndpointSlice>, node: &NodeName) -> bool {
+    pub(crate) fn has_endpoint(&self, slices: &Objects<EndpointSlice>, node: &NodeName) -> bool {
         let ObjectMeta { namespace, name, .. } = &self.metadata;
         let of_namespace = slices.range((namespace.clone(), String::new())..).map(|(_, slice)| slice);
         let of_namespace = of_namespace.take_while(|slice| slice.metadata.namespace == *namespace);

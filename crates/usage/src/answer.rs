@@ -40,7 +40,11 @@ pub fn answer(
         json!({ "metadata": metadata, "timestamp": at, "window": WINDOW, more.0: more.1 })
     };
     let (kind, selection, items): (_, _, Vec<_>) = match question {
-        UsageQuestion::Resources => return found(&resources()),
+        UsageQuestion::Resources => {
+            let resource = |name: &str, kind: &str, namespaced: bool| json!({ "name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get", "list"] });
+            let both = [resource("nodes", "NodeMetrics", false), resource("pods", "PodMetrics", true)];
+            return resources(GROUP_VERSION, &both);
+        }
         UsageQuestion::Nodes(selection) => {
             let items = selected.values().filter_map(|node| {
                 let used = summaries.node(&node.meta().name)?;
@@ -107,14 +111,12 @@ fn usage(used: UsedResources) -> Value {
     json!({ "cpu": format!("{}n", used.nanocores), "memory": format!("{}Ki", used.working_set / KIB) })
 }
 
-fn resources() -> Value {
-    let resource = |name: &str, kind: &str, namespaced: bool| json!({ "name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get", "list"] });
-    json!({
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": GROUP_VERSION,
-        "resources": [resource("nodes", "NodeMetrics", false), resource("pods", "PodMetrics", true)],
-    })
+/// Resources that a group of APIs has in a version.
+#[must_use]
+pub fn resources(group_version: &str, resources: &[Value]) -> UsageAnswer {
+    found(
+        &json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources }),
+    )
 }
 
 #[cfg(test)]

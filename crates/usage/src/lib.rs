@@ -1,12 +1,12 @@
 //! Processor time and memory that nodes and pods use, as `kubectl top` and autoscalers ask for them: API `metrics.k8s.io/v1beta1`, which an
-//! apiserver has answered in its place.
+//! apiserver has answered in its place. By the same door: pages of OpenMetrics of machines, API `metrics.cairn.internal/v1`.
 //!
 //! ```text
 //!   path ──► UsageQuestion ──► selection, for the apiserver ──► UsageObject: names, labels, uids ─┐
 //!                                                                                              ├─► UsageAnswer: status, JSON
 //!   kubelets ──► NodeSummary, one of each node ──► Summaries ──────────────────────────────────┘
 //! ```
-//! Pure: paths and bytes in, documents out. Who may ask was decided by the apiserver; objects are selected by it, too, so that labels and
+//! A question for a page names its machine, and one of its services. Pure: paths and bytes in, documents out. Who may ask was decided by the apiserver; objects are selected by it, too, so that labels and
 //! fields mean here what they mean everywhere.
 //!
 //! # Invariants
@@ -14,10 +14,12 @@
 //! - Whatever a kubelet says, an answer is one that a client reads: `crates/usage/src/answer.rs`
 
 mod answer;
+mod page;
 mod question;
 mod summary;
 
-pub use answer::{UsageAnswer, answer, refusal};
+pub use answer::{UsageAnswer, answer, refusal, resources};
+pub use page::{MACHINE_METRICS, PageQuestion};
 pub use question::{UsageQuestion, UsageSelection};
 pub use summary::{NodeSummary, SUMMARY_PATH, Summaries, UsedResources};
 

@@ -26,11 +26,8 @@ impl UsageQuestion {
     /// Question of a path with its query; none where the API has no such path.
     #[must_use]
     pub fn of(path: &str, query: &str) -> Option<Self> {
-        let rest = path.strip_prefix("/apis/")?.strip_prefix(GROUP_VERSION)?;
-        let parts: Vec<_> = rest.split('/').collect();
-        let parts = if rest.is_empty() { &[] } else { parts.strip_prefix(&[""])? };
-        match parts {
-            [] | [""] => Some(Self::Resources),
+        match below(GROUP_VERSION, path)?[..] {
+            [] => Some(Self::Resources),
             ["nodes"] => Some(Self::Nodes(selection(query, &[], None))),
             ["nodes", name] if is_a_name(name) => Some(Self::Nodes(selection("", &[("name", name)], Some(name)))),
             ["pods"] => Some(Self::Pods(selection(query, &[], None))),
@@ -56,8 +53,18 @@ fn selection(query: &str, fields: &[(&str, &str)], one: Option<&str>) -> UsageSe
     UsageSelection { query: [labels, fields].into_iter().flatten().collect(), one: one.map(str::to_owned) }
 }
 
+/// Parts of a path below an API's group and version.
+pub(crate) fn below<'p>(group_version: &str, path: &'p str) -> Option<Vec<&'p str>> {
+    let rest = path.strip_prefix("/apis/")?.strip_prefix(group_version)?;
+    match rest.strip_prefix('/') {
+        Some(rest) if !rest.is_empty() => Some(rest.split('/').collect()),
+        Some(_) => Some(Vec::new()),
+        None => rest.is_empty().then(Vec::new),
+    }
+}
+
 /// Whether it can be a name, as nodes, pods and namespaces have them (RFC 1123 subdomain): none of it means anything in a query.
-fn is_a_name(text: &str) -> bool {
+pub(crate) fn is_a_name(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     (1..=253).contains(&text.len()) && text.bytes().all(inside)
 }

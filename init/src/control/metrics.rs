@@ -1,5 +1,7 @@
-//! Server of the API `metrics.k8s.io` on a control plane: the apiserver of this machine has questions answered here that it has let in,
-//! and shows that it is one. Kubelets are asked when somebody asks. Decides nothing: crate `usage` does.
+//! Server of the APIs `metrics.k8s.io` and `metrics.cairn.internal` on a control plane: the apiserver of this machine has questions answered
+//! here that it has let in, and shows that it is one. Kubelets and machines are asked when somebody asks. Decides nothing: crate `usage` does.
+
+mod pages;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -8,8 +10,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
@@ -24,10 +26,15 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use usage::{NODES, NodeSummary, PODS, SUMMARY_PATH, Summaries, UsageAnswer, UsageObject, UsageQuestion};
+use usage::{
+    MACHINE_METRICS, NODES, NodeSummary, PODS, PageQuestion, SUMMARY_PATH, Summaries, UsageAnswer, UsageObject,
+    UsageQuestion,
+};
 
+use self::pages::{AnswerBody, Pages};
 use super::listed::ListedError;
 use super::{certificates, clients, listed, node};
+use crate::enrolment::Fellows;
 use crate::records::Records;
 use crate::runtime::streams::Streams;
 use crate::runtime::tls::Clock;
@@ -86,6 +93,8 @@ pub(super) struct Metrics {
     /// Apiserver of this machine.
     pub(super) apiserver: SocketAddrV4,
     pub(super) records: Records,
+    /// Way to the machines.
+    pub(super) fellows: Fellows,
 }
 
 /// Server with what it has heard.
@@ -93,6 +102,7 @@ pub(super) struct Metrics {
 struct Served {
     metrics: Metrics,
     heard: Mutex<Heard>,
+    pages: Pages,
 }
 
 /// Words of kubelets, and connections to them and to the apiserver.
@@ -120,7 +130,8 @@ impl Metrics {
     async fn accept(self) -> Result<Infallible, MetricsError> {
         let address = (Ipv4Addr::LOCALHOST, METRICS_PORT);
         let listener = TcpListener::bind(address).await.map_err(MetricsError::Listen)?;
-        let served = Arc::new(Served { metrics: self, heard: Mutex::default() });
+        let pages = Pages::of(self.fellows.clone(), self.records.clone());
+        let served = Arc::new(Served { metrics: self, heard: Mutex::default(), pages });
         let mut tls = served.metrics.tls()?;
         let mut connections = JoinSet::new();
         loop {
@@ -178,14 +189,20 @@ impl Served {
         method: &Method,
         path: &str,
         query: Option<&str>,
-    ) -> Result<Response<Full<Bytes>>, hyper::http::Error> {
-        let answer = match UsageQuestion::of(path, query.unwrap_or_default()) {
-            None => usage::refusal(404, "there is no such path"),
-            Some(_) if method != Method::GET => usage::refusal(405, "usage is read, and not written"),
-            Some(question) => self.tell(&question).await.unwrap_or_else(|error| refusal(&error)),
+    ) -> Result<Response<AnswerBody>, hyper::http::Error> {
+        let (usage, page) = (UsageQuestion::of(path, query.unwrap_or_default()), PageQuestion::of(path));
+        let answer = match (usage, page) {
+            (None, None) => usage::refusal(404, "there is no such path"),
+            _ if method != Method::GET => usage::refusal(405, "usage is read, and not written"),
+            (Some(question), _) => self.tell(&question).await.unwrap_or_else(|error| refusal(&error)),
+            (None, Some(PageQuestion::Resources)) => usage::resources(MACHINE_METRICS, &[]),
+            (None, Some(PageQuestion::Page { machine, service })) => match self.pages.fetch(&machine, service).await {
+                Ok(page) => return Response::builder().header("content-type", openmetrics::CONTENT_TYPE).body(page),
+                Err(refusal) => refusal,
+            },
         };
         let response = Response::builder().status(answer.status).header("content-type", "application/json");
-        response.body(Full::from(answer.body))
+        response.body(Full::from(answer.body).map_err(|never| match never {}).boxed_unsync())
     }
 
     /// Answers one question at a time: what is heard for the first serves the next.

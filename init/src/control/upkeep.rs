@@ -1,30 +1,35 @@
 //! Performs crate `upkeep` on a control plane: follows nodes, claims, volumes and services by the apiserver of this machine, and does what
 //! a look at them leads to. Decides nothing; two control planes at it do no harm.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use cluster::record::PublishRecord;
+use cluster::request::Request;
 use cluster::state::State;
 use keys::endpoint::Endpoint;
 use kubeapi::{ApiWrite, Reflector};
-use model::Prefixes;
+use model::{MachineId, NodeName, Prefixes};
 use pki::Authority;
 use services::ServicePlan;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use upkeep::floating::SILENT;
 use upkeep::publishing::{ENDPOINT_SLICES, EndpointSlice, SERVICES, ServiceObject};
 use upkeep::volumes::{
     CAPACITIES, CLAIMS, PersistentVolume, RemovedMachines, StorageCapacity, UpkeepTime, VOLUMES, VolumeAnswer,
     VolumeCall, VolumeClaim, VolumeEffect,
 };
 use upkeep::{
-    NamespaceRule, NodeObject, PublishWorld, ServicePublisher, VolumeKeeper, VolumeWorld, Worker, Workers, nodes,
+    AddressMove, AddressMover, FloatingAddress, NamespaceRule, NodeObject, PublishWorld, ServicePublisher,
+    VolumeKeeper, VolumeWorld, Worker, Workers, nodes,
 };
 
 use super::apiserver::{Apiserver, ApiserverError};
 use super::volume_calls;
+use crate::network::mesh::roll::Roll;
 use crate::records::{GrantError, Records, Unread};
 use crate::runtime::services::until;
 use crate::runtime::{clock, lock};
@@ -52,6 +57,8 @@ pub(super) struct Upkeep {
     pub(super) records: Records,
     /// Way to the machines' own halves of the driver of volumes.
     pub(super) calls: volume_calls::VolumeCalls,
+    /// By which it is found out which machines are there.
+    pub(super) roll: Roll,
 }
 
 /// Collections, as they are known.
@@ -114,10 +121,33 @@ impl Upkeep {
         (call, answer)
     }
 
+    /// Workers that have just been heard, this machine among them.
+    async fn there(&self, workers: &Workers) -> BTreeSet<NodeName> {
+        let (seen, now) = (self.roll.call().await, clock::unix_millis());
+        let silent = u64::try_from(SILENT.as_millis()).unwrap_or(u64::MAX);
+        let is_there = |machine: &MachineId| {
+            *machine == self.plan.machine || seen.get(machine).is_some_and(|at| now.since(*at) < silent)
+        };
+        workers.iter().filter(|(_, worker)| is_there(&worker.machine)).map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Has the records name another holder of a floating address.
+    async fn give(&self, AddressMove { address, machine }: AddressMove) -> Result<(), UpkeepError> {
+        match self.records.grant(Request::Hold { address, machine }).await {
+            Ok(_) => tracing::info!(%address, %machine, "a floating address is to be held by another machine"),
+            // An owner was faster.
+            Err(GrantError::Denied(denied)) => {
+                tracing::debug!(%address, %machine, %denied, "it is to be held by nobody")
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// Does what each look leads to.
     async fn act(&self, followed: &Followed, apiserver: &Apiserver) -> Result<Infallible, UpkeepError> {
         let (mut api, mut keeper) = (apiserver.session()?, VolumeKeeper::default());
-        let mut publisher = ServicePublisher::default();
+        let (mut publisher, mut mover) = (ServicePublisher::default(), AddressMover::default());
         let mut changes = self.records.changes();
         loop {
             let listed = lock::even_if_poisoned(&followed.nodes).objects().cloned();
@@ -129,6 +159,13 @@ impl Upkeep {
             }
             for write in published(&mut publisher, followed, &recorded) {
                 api.write(write).await?;
+            }
+            let floats = recorded.rules.iter().any(|rule| rule.floating.is_some());
+            if mover.is_to_look(&recorded.rules, clock::uptime()) {
+                let there = self.there(&recorded.workers).await;
+                for moved in moved(&mut mover, followed, &recorded, &there) {
+                    self.give(moved).await?;
+                }
             }
             let mut calls = JoinSet::new();
             for step in due(&mut keeper, followed, &recorded) {
@@ -145,7 +182,9 @@ impl Upkeep {
                     api.write(write).await?;
                 }
             }
-            let next = keeper.poll_timeout().map(|at| clock::now() + at.saturating_sub(clock::uptime()));
+            let look = mover.poll_timeout().filter(|_| floats);
+            let next = keeper.poll_timeout().into_iter().chain(look).min();
+            let next = next.map(|at| clock::now() + at.saturating_sub(clock::uptime()));
             tokio::select! {
                 () = followed.news.notified() => {}
                 () = changes.next() => {}
@@ -186,6 +225,22 @@ fn published(publisher: &mut ServicePublisher, followed: &Followed, recorded: &R
     publisher.due(PublishWorld { services, slices, nodes, workers, rules, inside }, clock::unix())
 }
 
+/// Floating addresses that are to go elsewhere, once all collections are known.
+fn moved(
+    mover: &mut AddressMover,
+    followed: &Followed,
+    recorded: &Recorded,
+    there: &BTreeSet<NodeName>,
+) -> Vec<AddressMove> {
+    let services = lock::even_if_poisoned(&followed.services);
+    let slices = lock::even_if_poisoned(&followed.slices);
+    let nodes = lock::even_if_poisoned(&followed.nodes);
+    let Recorded { workers, rules, inside, .. } = recorded;
+    let Some(inside) = *inside else { return Vec::new() };
+    let (services, slices, nodes) = (services.objects(), slices.objects(), nodes.objects());
+    mover.due(PublishWorld { services, slices, nodes, workers, rules, inside }, there, clock::uptime())
+}
+
 impl Recorded {
     fn of(state: &State) -> Self {
         let workers = state.workers().map(|(id, record)| {
@@ -197,7 +252,12 @@ impl Recorded {
         let rules = state.published().values().filter_map(|PublishRecord { terms, .. }| {
             let nodes = state.workers().filter(|(id, _)| terms.users().are_on(id));
             let nodes = nodes.map(|(_, worker)| worker.name.clone()).collect();
-            Some(NamespaceRule { namespace: terms.users().namespace()?.clone(), ports: terms.ports().clone(), nodes })
+            let floating = terms.address().map(|address| {
+                let holder = state.floating().get(&address).and_then(|(machine, _)| state.worker(machine));
+                FloatingAddress { address, holder: holder.map(|worker| worker.name.clone()) }
+            });
+            let namespace = terms.users().namespace()?.clone();
+            Some(NamespaceRule { namespace, ports: terms.ports().clone(), nodes, floating })
         });
         let removed = state.machines().filter(|(_, record)| !record.belongs());
         Self {

@@ -1,13 +1,16 @@
 //! Connections of a member to coordinators, over the VPN: what is said there and what comes back. Decides nothing; a word is an event, and
 //! whoever is silent is left by the crate `member`.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::member::{Announcement, EffectOutcome, SILENT, VpnPlace};
 use api::vpn_client::VpnClient;
-use api::{CertificateRequests, FieldError, HandedOver, MOST_NEWS_BYTES, Presence, WorkerCertificates, wire};
+use api::{
+    CertificateRequests, FieldError, FloatingAddresses, HandedOver, MOST_NEWS_BYTES, Presence, WorkerCertificates, wire,
+};
 use cluster::{Knowledge, Word};
 use keys::identity::Identity;
 use model::{MachineId, VPN_API_PORT};
@@ -178,6 +181,20 @@ impl Dialler {
     ) -> Result<WorkerCertificates, CallError> {
         let request = wire::CertifyRequest::from(requests);
         Ok(in_time(self.client(address).certify(request)).await?.into())
+    }
+
+    /// Floating addresses of these that the machine may hold, by a coordinator's word.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub(super) async fn hold(
+        self,
+        (_, address): VpnPlace,
+        addresses: BTreeSet<Ipv4Addr>,
+    ) -> Result<BTreeSet<Ipv4Addr>, CallError> {
+        let request = wire::HoldRequest::from(FloatingAddresses(addresses));
+        let FloatingAddresses(held) = in_time(self.client(address).hold(request)).await?.try_into()?;
+        Ok(held)
     }
 
     /// Directory of a coordinator; nothing else that it says is taken.

@@ -370,7 +370,7 @@ impl Performer {
         (kubernetes, signed): (Option<&Assignment>, Option<SignedKeys>),
         clients: &mut Clients,
     ) -> Result<(), Error> {
-        let Shared { board, services, context, member, desired, apiservers, uplink, orders, .. } = &*self.0;
+        let Shared { board, services, context, member, desired, apiservers, uplink, orders, told, .. } = &*self.0;
         let (resolvers, orders) = (uplink.network.resolvers_change(), orders.watch());
         let (volumes, _) = context.reach.volumes().expect("a member has them from its start");
         let Identity { name, holder, .. } = &*member.identity;
@@ -389,9 +389,20 @@ impl Performer {
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
         let (plan, identity, resolvers, orders) = (&plan, &member.identity, &resolvers, &orders);
-        let policies = &uplink.policies;
-        let ground =
-            Ground { board, plan, identity, coordinator, signed, apiservers, resolvers, volumes, policies, orders };
+        let (policies, roll) = (&uplink.policies, told.roll());
+        let ground = Ground {
+            board,
+            plan,
+            identity,
+            coordinator,
+            signed,
+            apiservers,
+            resolvers,
+            volumes,
+            policies,
+            orders,
+            roll,
+        };
         let mut units = control::units(ground, clients).await?;
         if let Some(Runs { identity, records, .. }) = runs {
             units.push(vpn::unit(identity, vpn_ip, board.facts(), records)?);

@@ -6,6 +6,7 @@
 mod carrier;
 mod dhcp;
 mod filter;
+mod floating;
 pub(crate) mod published;
 mod rules;
 
@@ -24,6 +25,7 @@ use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use self::carrier::Carriers;
 use self::filter::Filter;
+use self::floating::FloatingHeld;
 use super::nftables::{self, TextFile};
 use super::policies::PolicyTable;
 use crate::facts::Address;
@@ -125,6 +127,7 @@ pub(crate) struct Uplink {
     links: Vec<Link>,
     /// By what the kernel goes now; whoever changes that holds it.
     in_force: Arc<AsyncMutex<InForce>>,
+    floating: Arc<AsyncMutex<FloatingHeld>>,
 }
 
 /// Filter and addresses that the kernel has.
@@ -189,7 +192,7 @@ impl Uplink {
         let in_force = InForce { filter, prefixes, assignment, published, gateway: None, leads: false };
         let in_force = Arc::new(AsyncMutex::new(in_force));
         let policies = PolicyTable::of(children);
-        Ok(Self { network, policies, children: children.clone(), links, in_force })
+        Ok(Self { network, policies, children: children.clone(), links, in_force, floating: Arc::default() })
     }
 
     /// Goes by the prefixes of the machine's cluster, and its place there, from now on; the same again changes nothing.

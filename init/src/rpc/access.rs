@@ -151,7 +151,9 @@ impl Gate {
         };
         let share = Share::take(budget, caller, bytes(caller, row.permission)).ok_or_else(busy)?;
         // What owners may call as anybody may says nothing of who met the machine.
-        if caller == Caller::Owner && matches!(row.permission, Permission::Owner | Permission::User) {
+        if caller == Caller::Owner
+            && matches!(row.permission, Permission::Owner | Permission::OwnerOrMachine | Permission::User)
+        {
             methods.owner_called();
             tracing::debug!(call = path, %peer, because = row.because, "call");
         }
@@ -290,6 +292,7 @@ const fn bytes(caller: Caller, permission: Permission) -> usize {
                 Permission::Anyone
                 | Permission::Newcomer
                 | Permission::Machine
+                | Permission::OwnerOrMachine
                 | Permission::Member
                 | Permission::User
                 | Permission::Owner,

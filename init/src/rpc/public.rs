@@ -19,6 +19,7 @@ mod kubernetes;
 mod leaving;
 mod machines;
 mod methods;
+mod metrics;
 mod person;
 mod records;
 mod recover;

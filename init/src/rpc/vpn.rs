@@ -2,15 +2,16 @@
 //! the VPN address, and takes connections of the cluster's machines only; each call is let in by its machine's record.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::vpn_server::VpnServer;
-use api::{CertificateRequests, HandedOver, Presence, wire};
+use api::{CertificateRequests, FloatingAddresses, HandedOver, Presence, wire};
 use cluster::peers::News;
 use cluster::record::MachineRecord;
 use cluster::state::HandOverError;
@@ -44,6 +45,8 @@ use crate::runtime::{clock, lock, tasks};
 pub(super) const MEMBER_CALLS: u32 = 8;
 /// Time after which a caller that takes no bytes is taken to read nothing: its own patience is half of that.
 const UNREAD: Duration = Duration::from_secs(30);
+/// Least time between two questions of a machine for floating addresses: it asks each 2 s.
+const BETWEEN_HOLDS: Duration = Duration::from_secs(1);
 /// Name of the API's task and thread.
 const NAME: &str = "vpn-api";
 
@@ -165,6 +168,8 @@ struct Vpn {
     underway: Arc<Underway>,
     /// Certificates that machines were given lately.
     certified: Arc<Mutex<Changes>>,
+    /// When machines asked for floating addresses last.
+    holders: Arc<Mutex<HashMap<MachineId, Instant>>>,
     /// Ends the stream of news that a machine has; gone when that has ended.
     listeners: Arc<Mutex<HashMap<MachineId, oneshot::Sender<Infallible>>>>,
 }
@@ -172,7 +177,20 @@ struct Vpn {
 impl Vpn {
     fn over(records: Records) -> Self {
         let underway = Arc::new(Underway::at_most(MEMBER_CALLS));
-        Self { records, underway, certified: Arc::default(), listeners: Arc::default() }
+        Self { records, underway, certified: Arc::default(), holders: Arc::default(), listeners: Arc::default() }
+    }
+
+    /// A machine asks for floating addresses, each of which costs a look at what a quorum has.
+    fn may_ask(&self, machine: MachineId, now: Instant) -> Result<(), GrantError> {
+        let mut holders = lock::even_if_poisoned(&self.holders);
+        holders.retain(|_, asked| now < *asked + BETWEEN_HOLDS);
+        match holders.entry(machine) {
+            Entry::Occupied(_) => Err(GrantError::PutOff),
+            Entry::Vacant(first) => {
+                first.insert(now);
+                Ok(())
+            }
+        }
     }
 
     /// A machine listens from now on, and where it did before no more; tells when it listens elsewhere.
@@ -244,6 +262,15 @@ impl api::vpn_server::Vpn for Vpn {
         let certified = self.records.certify(machine, requests).await?;
         tracing::info!(%machine, "a worker's certificates are signed");
         Ok(Response::new(certified.into()))
+    }
+
+    async fn hold(&self, request: Request<wire::HoldRequest>) -> Result<Response<wire::HoldResponse>, Status> {
+        let machine = machine_id(&member(request.extensions())?.0);
+        let _place = self.underway.begin(machine)?;
+        let FloatingAddresses(asked) = request.into_inner().try_into()?;
+        self.may_ask(machine, clock::now())?;
+        let held = self.records.hold(machine, &asked).await?;
+        Ok(Response::new(FloatingAddresses(held).into()))
     }
 }
 
@@ -406,6 +433,20 @@ mod tests {
             why = unread(&visit) => assert_eq!(why, Some(Over::Unread)),
             () = async { while second.next().await.is_some() {} } => panic!("it is read, and has no end"),
         }
+    }
+
+    /// Proves: Q1 W8
+    #[tokio::test]
+    async fn a_machine_asks_for_addresses_once_a_second() {
+        let (vpn, visit) = vpn();
+        let asks = async |n| {
+            let asked = request(n, &visit, wire::HoldRequest { addresses: vec![0xc000_0232] });
+            vpn.hold(asked).await.map(|told| told.into_inner().addresses).map_err(|refused| refused.code())
+        };
+        assert_eq!((asks(1).await, asks(2).await), (Ok(vec![]), Ok(vec![])), "they are named for none");
+        assert_eq!(asks(1).await, Err(tonic::Code::ResourceExhausted));
+        let (one, now) = (machine(1, Standing::Member).id(), clock::now());
+        assert!(vpn.may_ask(one, now + BETWEEN_HOLDS).is_ok() && vpn.may_ask(one, now + BETWEEN_HOLDS).is_err());
     }
 
     /// Proves: Q1

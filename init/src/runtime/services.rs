@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use model::Chain;
 use probe::Probe;
+use probe::http::LocalServer;
 use rustix::process::{Pid, Signal};
 use supervise::{
     Backoff, ChangeError, Effect, Ending, Event, Fingerprint, Instance, InvalidTree, Name, Readiness, Report, Restart,
@@ -46,8 +47,17 @@ pub(crate) struct Unit {
     pub(crate) run: Run,
     /// How one sees that it is ready, where its spec asks for a probe.
     pub(crate) probe: Option<Probe>,
+    /// Page of what it counts, where it has one.
+    pub(crate) metrics: Option<MetricsPage>,
     /// A directory of which it needs every file: looked at when it fails.
     pub(crate) files: Option<&'static Path>,
+}
+
+/// Page of what a service counts, in Prometheus' text.
+#[derive(Debug, Clone)]
+pub(crate) struct MetricsPage {
+    pub(crate) server: LocalServer,
+    pub(crate) path: &'static str,
 }
 
 /// Ways to run a unit.
@@ -81,7 +91,7 @@ impl Unit {
             ready: Readiness::OnStart,
             critical: None,
         };
-        Self { spec, run, probe: None, files: None }
+        Self { spec, run, probe: None, metrics: None, files: None }
     }
 }
 
@@ -176,6 +186,8 @@ pub(crate) struct Services {
 #[derive(Debug)]
 enum Request {
     Restart(String, oneshot::Sender<Result<(), UnknownService>>),
+    /// Answered with none for a service that has no page.
+    Metrics(String, oneshot::Sender<Result<Option<MetricsPage>, UnknownService>>),
     Take(Vec<Unit>, oneshot::Sender<Result<(), ChangeError>>),
     /// Answered when all is gone that leaves, or at once when the set is refused.
     Want(Vec<Unit>, oneshot::Sender<Result<(), ChangeError>>),
@@ -292,6 +304,17 @@ impl Services {
         answered.await.map_err(|_| UnknownService)?
     }
 
+    /// Page of what `service` counts; none where it has none.
+    ///
+    /// # Errors
+    /// [`UnknownService`].
+    pub(crate) async fn metrics(&self, service: &str) -> Result<Option<MetricsPage>, UnknownService> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request::Metrics(service.to_owned(), answer);
+        self.requests.send(request).await.map_err(|_| UnknownService)?;
+        answered.await.map_err(|_| UnknownService)?
+    }
+
     /// Stops all services in reverse order; returns those that survived even SIGKILL.
     pub(crate) async fn stop(&self, reason: StopReason, within: Duration) -> Vec<Name> {
         let (answer, answered) = oneshot::channel();
@@ -380,6 +403,11 @@ impl Shell {
                 let found = self.tree.find(&name);
                 let _asker_gave_up = answer.send(found.as_ref().map(drop).ok_or(UnknownService));
                 found.map(Event::RestartRequested)
+            }
+            Request::Metrics(name, answer) => {
+                let page = self.units.get(name.as_str()).map(|unit| unit.metrics.clone()).ok_or(UnknownService);
+                let _asker_gave_up = answer.send(page);
+                None
             }
             Request::Take(units, answer) => {
                 let mut effects = Vec::new();

@@ -60,6 +60,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("supervise", Kind::Pure),
     ("unlock", Kind::Pure),
     ("usage", Kind::Pure),
+    ("openmetrics", Kind::Pure),
     ("upkeep", Kind::Pure),
     ("volumes", Kind::Pure),
     ("api", Kind::Wire),

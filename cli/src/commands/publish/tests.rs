@@ -40,15 +40,19 @@ async fn ports_are_published_listed_and_closed() {
     assert_eq!(said, "80/udp of services in namespace web, on m1, is open to everybody\n");
     let said = did("add 8443/tcp --namespace web", &context).await.unwrap();
     assert_eq!(said, "8443/tcp of services in namespace web, on all workers, is open to everybody\n");
+    let said = did("add 443/tcp --namespace web --at 192.0.2.50", &context).await.unwrap();
+    let expected = "443/tcp of services in namespace web, on all workers, is open to everybody at 192.0.2.50\n";
+    assert_eq!(said, expected);
     let listed = did("list", &context).await.unwrap();
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["RULE", "PORTS", "NAMESPACE", "MACHINES", "FROM"]);
-    assert_eq!(rows[1], ["7", "80/tcp", "443/tcp", "-", "m1", "m2", "192.0.2.0/24"]);
-    assert_eq!(rows[2], ["8", "53/udp", "-", "m2", "everywhere"]);
-    assert_eq!(rows[3], ["9", "80/udp", "web", "m1", "everywhere"]);
-    assert_eq!(rows[4], ["10", "8443/tcp", "web", "all", "workers", "everywhere"]);
+    assert_eq!(rows[0], ["RULE", "PORTS", "NAMESPACE", "MACHINES", "ADDRESS", "FROM"]);
+    assert_eq!(rows[1], ["7", "80/tcp", "443/tcp", "-", "m1", "m2", "-", "192.0.2.0/24"]);
+    assert_eq!(rows[2], ["8", "53/udp", "-", "m2", "-", "everywhere"]);
+    assert_eq!(rows[3], ["9", "80/udp", "web", "m1", "-", "everywhere"]);
+    assert_eq!(rows[4], ["10", "8443/tcp", "web", "all", "workers", "-", "everywhere"]);
+    assert_eq!(rows[5], ["11", "443/tcp", "web", "all", "workers", "192.0.2.50", "on", "m1", "everywhere"]);
     assert_eq!(did("remove 7", &context).await.unwrap(), "rule 7 publishes nothing any more\n");
-    assert_eq!(coordinator.published.lock().unwrap().len(), 3);
+    assert_eq!(coordinator.published.lock().unwrap().len(), 4);
 }
 
 /// Proves: A7
@@ -59,6 +63,11 @@ async fn what_no_machine_publishes_is_refused_before_any_call() {
         let refused = did(&format!("add --host {ports} --on m1"), &context).await.unwrap_err();
         assert!(refused.code() == Code::Usage && refused.reason().contains(said), "{}", refused.reason());
     }
+    let refused = did("add 80/tcp --namespace web --at 127.0.0.1", &context).await.unwrap_err();
+    assert_eq!(
+        refused.reason(),
+        "these ports cannot be published: 127.0.0.1 is no address that a machine of a network can have"
+    );
     assert_eq!(coordinator.calls().len(), 0);
     let unknown = did("add --host 80/tcp --on m9", &context).await.unwrap_err();
     assert_eq!(unknown.reason(), "the cluster has no machine called m9");

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
-use api::{DefragmentStep, ListedEtcd, ListedMachine, ListedOwner, WorkerVolumes};
+use api::{DefragmentStep, ListedEtcd, ListedMachine, ListedOwner, ListedRule, WorkerVolumes};
 use cluster::backends::MemberPart;
-use cluster::record::{PublishRecord, RegistryRecord, UserRecord};
+use cluster::record::{RegistryRecord, UserRecord};
 use model::{MachineId, RegistryHost};
 
 use crate::machine::dial::Address;
@@ -20,7 +20,7 @@ pub(crate) struct FakeState {
     /// Registries that it was told of.
     pub(crate) registries: Mutex<BTreeMap<RegistryHost, RegistryRecord>>,
     /// Rules of published ports that it was told of.
-    pub(crate) published: Mutex<Vec<PublishRecord>>,
+    pub(crate) published: Mutex<Vec<ListedRule>>,
     /// Users whom it knows.
     pub(crate) users: Mutex<Vec<UserRecord>>,
     /// Volumes of the cluster's workers.

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! message Publish { uint32 version = 1; uint64 id = 2; repeated string ports = 3; repeated bytes machines = 4;
-//!                   repeated string sources = 5; optional string namespace = 6; }
+//!                   repeated string sources = 5; optional string namespace = 6; optional string address = 7; }
 //! ```
 //! Without a namespace whatever listens on the machine answers: a host port of a pod, or a pod in the host's network. With one it is
-//! services of type LoadBalancer in that namespace alone, on the machines that are named, or on all workers where none is.
+//! services of type LoadBalancer in that namespace alone, on the machines that are named, or on all workers where none is. They are reached
+//! at the machines' own addresses, or at a floating one, which one of these machines holds at a time.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use model::{Ipv4Prefix, MachineId, NamespaceName, PUBLIC_API_PORT, PortProtocol, PublishId, UplinkPort, VPN_PORT};
 use prost::Message as _;
@@ -29,6 +31,7 @@ pub struct PublishTerms {
     ports: BTreeSet<UplinkPort>,
     users: PortUsers,
     sources: BTreeSet<Ipv4Prefix>,
+    address: Option<Ipv4Addr>,
 }
 
 /// Users of published ports.
@@ -64,6 +67,12 @@ pub enum BadPublish {
     /// Too many sources.
     #[error("a rule names at most {MOST_PUBLISHED_SOURCES} prefixes of sources")]
     Sources,
+    /// A floating address that no machine can have.
+    #[error("{0} is no address that a machine of a network can have")]
+    Address(Ipv4Addr),
+    /// A floating address for what listens on machines.
+    #[error("a floating address is for services: a rule with one names their namespace")]
+    AddressOfHosts,
     /// A field that is not what it should be.
     #[error("its {0} cannot be used")]
     Field(&'static str),
@@ -100,7 +109,22 @@ impl PublishTerms {
         if sources.len() > MOST_PUBLISHED_SOURCES {
             return Err(BadPublish::Sources);
         }
-        Ok(Self { ports, users, sources })
+        Ok(Self { ports, users, sources, address: None })
+    }
+
+    /// The same at a floating address, which one of the machines holds at a time.
+    ///
+    /// # Errors
+    /// [`BadPublish`] for an address that is of no network, and for ports of machines themselves.
+    pub fn at(self, address: Ipv4Addr) -> Result<Self, BadPublish> {
+        let is_special = address.is_loopback() || address.is_link_local() || address.octets()[0] == 0;
+        if is_special || address.is_multicast() || address.octets()[0] >= 240 {
+            return Err(BadPublish::Address(address));
+        }
+        match self.users {
+            PortUsers::Hosts(_) => Err(BadPublish::AddressOfHosts),
+            PortUsers::Services(..) => Ok(Self { address: Some(address), ..self }),
+        }
     }
 
     /// Ports that the rule publishes.
@@ -121,10 +145,17 @@ impl PublishTerms {
         &self.sources
     }
 
-    /// Port that both publish on one machine, if there is one.
+    /// Floating address at which services are reached; none where it is at the machines' own.
+    #[must_use]
+    pub const fn address(&self) -> Option<Ipv4Addr> {
+        self.address
+    }
+
+    /// Port that both publish on one machine, if there is one. Two floating addresses of a machine have ports of their own.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> Option<UplinkPort> {
-        let meets = self.users.meets(&other.users);
+        let are_apart = self.address.zip(other.address).is_some_and(|(one, two)| one != two);
+        let meets = !are_apart && self.users.meets(&other.users);
         self.ports.intersection(&other.ports).next().copied().filter(|_| meets)
     }
 }
@@ -183,6 +214,7 @@ impl PublishRecord {
             machines: terms.users.machines().iter().map(|machine| machine.0.to_vec()).collect(),
             sources: terms.sources.iter().map(ToString::to_string).collect(),
             namespace: terms.users.namespace().map(ToString::to_string),
+            address: terms.address.map(|address| address.to_string()),
         }
         .encode_to_vec()
     }
@@ -199,6 +231,11 @@ impl PublishRecord {
         let namespace = wire.namespace.map(|name| name.parse().map_err(|_| BadPublish::Field("namespace")));
         let users = PortUsers::of(namespace.transpose()?, in_order(machines)?);
         let terms = PublishTerms::new(in_order(ports)?, users, in_order(sources)?)?;
+        let address = texts("address", wire.address.as_slice())?.first().copied();
+        let terms = match address {
+            Some(address) => terms.at(address)?,
+            None => terms,
+        };
         Ok(Self { id: PublishId(wire.id), terms })
     }
 }
@@ -229,6 +266,7 @@ formats::strict_message! {
         4 repeated bytes machines;
         5 repeated text sources;
         6 optional text namespace;
+        7 optional text address;
     }
 }
 
@@ -315,6 +353,7 @@ mod tests {
             machines: vec![vec![1; 16], vec![2; 16]],
             sources: vec!["10.0.0.0/8".to_owned()],
             namespace: Some("web".to_owned()),
+            address: Some("192.0.2.50".to_owned()),
         };
         let read = |edit: fn(&mut PublishWire)| {
             let mut wire = good();
@@ -322,6 +361,10 @@ mod tests {
             PublishRecord::decode(&wire.encode_to_vec())
         };
         assert_eq!(read(|_| ()).expect("a rule").encode(), good().encode_to_vec());
+        let no_address = |text: fn(&mut PublishWire)| matches!(read(text), Err(BadRecord::Publish(_)));
+        assert!(no_address(|it| it.address = Some("192.0.2.050".to_owned())));
+        assert!(no_address(|it| it.address = Some("127.0.0.1".to_owned())));
+        assert!(no_address(|it| it.namespace = None), "for services alone");
         let disordered = Err(BadRecord::Contradiction("what it lists is in its order, each once"));
         assert_eq!(read(|it| it.ports.reverse()), disordered);
         assert_eq!(read(|it| it.ports[1] = it.ports[0].clone()), disordered);

@@ -45,7 +45,7 @@ enum Again {
 }
 
 /// Every request, as [`kind`] calls it.
-const KINDS: [&str; 27] = [
+const KINDS: [&str; 28] = [
     "Create",
     "IssueTicket",
     "RevokeTicket",
@@ -67,6 +67,7 @@ const KINDS: [&str; 27] = [
     "Redeem",
     "Announce",
     "Observe",
+    "Hold",
     "ReleaseKey",
     "BeginEpoch",
     "AcknowledgeEpoch",
@@ -223,6 +224,7 @@ fn again(request: &Request) -> Again {
         | Request::Redeem(_)
         | Request::Announce { .. }
         | Request::Observe { .. }
+        | Request::Hold { .. }
         | Request::ReleaseKey { .. }
         | Request::BeginEpoch
         | Request::AcknowledgeEpoch { .. }
@@ -257,6 +259,7 @@ fn kind(request: &Request, before: &State, after: &State) -> &'static str {
         Request::Redeem(_) => "Redeem",
         Request::Announce { .. } => "Announce",
         Request::Observe { .. } => "Observe",
+        Request::Hold { .. } => "Hold",
         Request::ReleaseKey { .. } => "ReleaseKey",
         Request::BeginEpoch => "BeginEpoch",
         Request::AcknowledgeEpoch { .. } if current(before) != current(after) => "AcknowledgeEpoch by the last",
@@ -312,6 +315,7 @@ fn request() -> impl Strategy<Value = Request> {
         3 => (machine(), (1..9_usize).prop_map(cast::endpoint)).prop_map(|(n, endpoint)| {
             Request::Observe { machine: id(n), endpoint }
         }),
+        3 => (machine(), 1..3_u8).prop_map(|(n, last)| Request::Hold { address: cast::floating(last), machine: id(n) }),
         1 => (machine(), 1..4_u32).prop_map(|(n, generation)| announces_key(n, generation)),
         4 => (machine(), other(), 1..4_u32, level).prop_map(|(n, of, generation, level)| {
             release(n, of.unwrap_or(n), generation, level)
@@ -348,6 +352,9 @@ fn asks() -> impl Strategy<Value = Asks> {
         2 => (1..4_u8, 1..4_u8).prop_map(|(n, key)| Asks::AddUser(user(n, key))),
         1 => (1..4_u8).prop_map(|n| Asks::RemoveUser(user(n, 1).name)),
         2 => (1..4_u16, machine()).prop_map(|(n, on)| Asks::Publish(cast::published(n, on).into())),
+        2 => (1..4_u16, 1..3_u8).prop_map(|(n, last)| {
+            Asks::Publish(cast::published_at(n, cast::floating(last)).into())
+        }),
         1 => (1..20_u64).prop_map(|id| Asks::Unpublish(PublishId(id))),
         2 => machine().prop_map(|n| Asks::Restore(id(n), [7; 32])),
     ]

@@ -1,6 +1,7 @@
 //! Rules that publish ports: made once under a number that no other ever has, and never two for one port of one machine.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 
 use cluster::State;
 use cluster::denial::Denial;
@@ -10,7 +11,7 @@ use cluster::request::{Asks, Request};
 use cluster::state::{BadState, KeyValue};
 use cluster::txn::Grant;
 use model::PublishId;
-use sim::cast::{owner, published};
+use sim::cast::{RELEASE, floating, id, machine_key, owner, published, published_at};
 
 use super::Scene;
 
@@ -72,4 +73,49 @@ fn a_rule_under_anothers_number_is_not_read() {
     let put = |id| KeyValue { key: Key::Publish(PublishId(id)).bytes(), value: rule.encode(), mod_revision: 2 };
     assert!(State::read([put(7)]).is_ok());
     assert_eq!(State::read([put(8)]), Err(BadState::Misplaced(Box::new(Key::Publish(PublishId(8))))));
+}
+
+/// Proves: W8
+#[test]
+fn a_floating_address_is_of_one_rule_and_of_nobody_else() {
+    let mut scene = Scene::new();
+    let (one, two) = (floating(1), floating(2));
+    assert_eq!(scene.asks(Asks::Publish(published_at(443, one).into())), Grant::Done);
+    let rule = PublishId(numbers(&scene)[0]);
+    assert_eq!(
+        scene.refuses(Asks::Publish(published_at(80, one).into())),
+        Denial::AddressPublished { address: one, rule }
+    );
+    assert_eq!(scene.asks(Asks::Publish(published_at(443, two).into())), Grant::Done, "its ports are its own");
+    let port = "443/tcp".parse().expect("a port");
+    assert_eq!(scene.refuses(Asks::Publish(published(443, 1).into())), Denial::PortPublished { port, rule });
+    let inside = [[10, 118, 0, 9], [10, 244, 1, 9], [10, 96, 0, 9]].map(Ipv4Addr::from);
+    for address in inside {
+        assert_eq!(scene.refuses(Asks::Publish(published_at(80, address).into())), Denial::AddressInside(address));
+    }
+    let endpoint = sim::cast::endpoint(1);
+    let Some(IpAddr::V4(address)) = endpoint.address().map(|at| at.ip()) else { panic!("{endpoint:?}") };
+    let announces =
+        |endpoints| Request::Announce { machine: machine_key(1), release: RELEASE, endpoints, generation: 1 };
+    scene.yes(&announces(vec![endpoint]));
+    let taken = scene.refuses(Asks::Publish(published_at(80, address).into()));
+    assert!(matches!(taken, Denial::AddressOfMachine { address: of, .. } if of == address), "{taken}");
+}
+
+/// Proves: W8
+#[test]
+fn a_floating_address_is_held_by_a_worker_of_its_rule() {
+    let mut scene = Scene::new();
+    let address = floating(1);
+    let hold = |address, n| Request::Hold { address, machine: id(n) };
+    let refused = Denial::AddressNotPublished { address, machine: id(1) };
+    assert_eq!(scene.no(&hold(address, 1)), refused, "nobody published it");
+    scene.asks(Asks::Publish(published_at(443, address).into()));
+    assert_eq!(scene.yes(&hold(address, 1)), Grant::Done);
+    assert_eq!(scene.yes(&hold(address, 1)), Grant::Already);
+    assert_eq!(scene.state().floating().get(&address).map(|(holder, _)| *holder), Some(id(1)));
+    assert!(matches!(scene.no(&hold(address, 9)), Denial::AddressNotPublished { .. }), "no worker");
+    scene.asks(Asks::Unpublish(PublishId(numbers(&scene)[0])));
+    assert!(scene.state().floating().is_empty(), "with the rule goes its holder");
+    assert_eq!(scene.no(&hold(address, 1)), refused);
 }

@@ -56,7 +56,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation, for a cluster whose Kubernetes has this authority (PEM).
 #[must_use]
-pub fn sets(authority: &str) -> [ObjectSet; 7] {
+pub fn sets(authority: &str) -> [ObjectSet; 8] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -125,8 +125,24 @@ pub fn sets(authority: &str) -> [ObjectSet; 7] {
                 metrics_service("a name for the address at which each control plane answers itself"),
                 metrics_endpoints("the apiserver goes by endpoints: the address leads to its own machine's PID 1"),
                 metrics_api(
-                    "`kubectl top` and autoscalers are answered by PID 1 of the apiserver's machine",
+                    ("v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1"),
                     authority,
+                    "`kubectl top` and autoscalers are answered by PID 1 of the apiserver's machine",
+                ),
+            ],
+        ),
+        ObjectSet::new(
+            "cairn:bootstrapped-8",
+            vec![
+                role(
+                    "cairn:machine-metrics",
+                    &json!([{ "apiGroups": ["metrics.cairn.internal"], "resources": ["*"], "verbs": ["get"] }]),
+                    "whoever is bound to it reads the pages of machines; nobody is, before an owner says so",
+                ),
+                metrics_api(
+                    ("v1.metrics.cairn.internal", "metrics.cairn.internal", "v1"),
+                    authority,
+                    "a pod reads the pages of machines by the apiserver, from PID 1 of its machine",
                 ),
             ],
         ),
@@ -201,7 +217,6 @@ fn role_of_readers(because: &'static str) -> Object {
 }
 
 const METRICS_SERVICE: &str = "cairn-metrics";
-const METRICS_API: &str = "v1beta1.metrics.k8s.io";
 
 fn metrics_service(because: &'static str) -> Object {
     let ports = json!([{ "name": "https", "protocol": "TCP", "port": 443 }]);
@@ -229,21 +244,22 @@ fn metrics_endpoints(because: &'static str) -> Object {
     Object { path, name: METRICS_SERVICE, body: body.to_string(), because }
 }
 
-fn metrics_api(because: &'static str, authority: &str) -> Object {
+/// Group of an API in a version, with the name of its object, that PID 1 answers.
+fn metrics_api((name, group, version): (&'static str, &str, &str), authority: &str, because: &'static str) -> Object {
     let body = json!({
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
-        "metadata": { "name": METRICS_API },
+        "metadata": { "name": name },
         "spec": {
-            "group": "metrics.k8s.io",
-            "version": "v1beta1",
+            "group": group,
+            "version": version,
             "groupPriorityMinimum": 100,
             "versionPriority": 100,
             "service": { "name": METRICS_SERVICE, "namespace": "kube-system", "port": 443 },
             "caBundle": BASE64.encode(authority.as_bytes()),
         },
     });
-    Object { path: "/apis/apiregistration.k8s.io/v1/apiservices", name: METRICS_API, body: body.to_string(), because }
+    Object { path: "/apis/apiregistration.k8s.io/v1/apiservices", name, body: body.to_string(), because }
 }
 
 /// Right to follow these resources of an API group.

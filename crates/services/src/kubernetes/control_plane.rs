@@ -10,7 +10,9 @@ use crate::credential::{Credential, authority_path};
 use crate::kubernetes::secrets::SECRETS_ENCRYPTION;
 use crate::kubernetes::{audit, kubeconfig};
 use crate::plan::{EtcdUsers, LOCAL_API, PREFIXES, ServicePlan};
-use crate::unit::{Limits, OwnLog, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::unit::{
+    Limits, OwnLog, ReadinessProbe, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit, loopback,
+};
 use crate::{SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, names};
 
 const ADMISSION: &str = "/run/cairn/kube/admission.json";
@@ -93,12 +95,14 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             ServiceFile { path: audit::POLICY, contents: audit::policy() },
         ],
         credentials: vec![server, kubelet, front, store],
-        probe: ReadinessProbe::HttpsGet {
+        probe: ReadinessProbe::Page(ServicePage::Https {
             address: std::net::SocketAddrV4::new(vpn, KUBERNETES_API_PORT),
             path: "/readyz",
             authority: AuthorityKind::Kubernetes,
             client: Some(Credential::KubeletClient),
-        },
+        }),
+        // It answers those who may by itself.
+        metrics: None,
         limits: Limits::gib(3, 1024),
         privileges: ServicePrivileges::Fixed,
         record: Some(OwnLog { start: audit::LINE, log: audit::LOG }),
@@ -143,11 +147,12 @@ pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
         // Its default lies on the read-only root.
         "--flex-volume-plugin-dir=/data/kubelet/volume-plugins".to_owned(),
         // On loopback, with a certificate of ours (else it makes an RSA key at each start), and without a kubeconfig for callers, so
-        // that nothing but `/healthz` answers.
+        // that nothing but these paths answers.
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={CONTROLLERS_PORT}"),
         format!("--tls-cert-file={}", server.certificate_path()),
         format!("--tls-private-key-file={}", server.key_path()),
+        "--authorization-always-allow-paths=/healthz,/metrics".to_owned(),
         "--tls-min-version=VersionTLS13".to_owned(),
         // Who stops lets go of its lease, as the scheduler does: others need not wait until it ends.
         "--feature-gates=ControllerManagerReleaseLeaderElectionLockOnExit=true".to_owned(),
@@ -173,12 +178,8 @@ pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
         environment: Vec::new(),
         files: vec![config(CONTROLLER_MANAGER_CONFIG, manager), config(SCHEDULER_CONFIG, scheduler)],
         credentials: vec![manager, server, scheduler],
-        probe: ReadinessProbe::HttpsGet {
-            address: loopback(CONTROLLERS_PORT),
-            path: "/healthz",
-            authority: AuthorityKind::Kubernetes,
-            client: None,
-        },
+        probe: ReadinessProbe::Page(controllers_page("/healthz")),
+        metrics: Some(controllers_page("/metrics")),
         limits: Limits::gib(1, 1024),
         privileges: ServicePrivileges::Fixed,
         record: None,
@@ -186,6 +187,11 @@ pub(crate) fn controllers(plan: &ServicePlan) -> Unit {
     };
     // Both exit when they ask before the roles are there, and have nothing to do before.
     Unit::program(names::CONTROLLERS, vec![Need::ready(names::APISERVER)], program)
+}
+
+/// Page that both controllers answer together.
+const fn controllers_page(path: &'static str) -> ServicePage {
+    ServicePage::Https { address: loopback(CONTROLLERS_PORT), path, authority: AuthorityKind::Kubernetes, client: None }
 }
 
 /// PodSecurity *baseline* everywhere. No namespace is exempt here, `kube-system` neither: one that needs more says so

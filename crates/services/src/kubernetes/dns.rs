@@ -12,12 +12,13 @@ use crate::kubernetes::{kubeconfig, own_apiserver};
 use crate::names;
 use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
 use crate::unit::{
-    Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback,
+    Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit,
 };
 
 const COREFILE: &str = "/run/cairn/dns/Corefile";
 const KUBECONFIG: &str = "/run/cairn/dns/dns.kubeconfig";
 const HEALTH_PORT: u16 = 10253;
+const METRICS_PORT: u16 = 10252;
 /// Where names outside the cluster are asked for.
 pub const OUTSIDE: &str = "/run/cairn/dns/outside.conf";
 /// Pattern that CoreDNS finds that file by: a file that is named itself has to be there when CoreDNS starts.
@@ -37,7 +38,8 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         ],
         credentials: vec![client],
         // Whether it has seen the cluster's names yet is another question: those outside it answers before.
-        probe: ReadinessProbe::HttpGet { address: loopback(HEALTH_PORT), path: "/health" },
+        probe: ReadinessProbe::Page(ServicePage::on_loopback(HEALTH_PORT, "/health")),
+        metrics: Some(ServicePage::on_loopback(METRICS_PORT, "/metrics")),
         limits: Limits { memory: 256 << 20, pids: 256 },
         privileges: ServicePrivileges::User { user: DNS_USER, keeps: ServiceCapability::NetBindService },
         record: None,
@@ -53,7 +55,7 @@ fn corefile(plan: &ServicePlan) -> String {
     let zones = format!("cluster.local {} {}", PREFIXES.services, PREFIXES.pods);
     let gateway = plan.assignment.gateway().unwrap_or(Ipv4Addr::LOCALHOST);
     format!(
-        "{zones} {{\n    bind {gateway}\n    errors\n    health 127.0.0.1:{HEALTH_PORT}\n    reload 2s 1s\n    cache 30\n    \
+        "{zones} {{\n    bind {gateway}\n    errors\n    health 127.0.0.1:{HEALTH_PORT}\n    prometheus 127.0.0.1:{METRICS_PORT}\n    reload 2s 1s\n    cache 30\n    \
          kubernetes {zones} {{\n        kubeconfig {KUBECONFIG}\n        pods insecure\n    }}\n}}\nimport {OUTSIDE_IF_THERE}\n"
     )
 }
@@ -72,7 +74,7 @@ pub fn outside(gateway: Ipv4Addr, resolvers: &[Ipv4Addr]) -> String {
         return "# No link of the machine names a resolver: all other names are refused.\n".to_owned();
     }
     format!(
-        ". {{\n    bind {gateway}\n    errors\n    cache 30\n    forward . {forward} {{\n        max_concurrent 1000\n        \
+        ". {{\n    bind {gateway}\n    errors\n    prometheus 127.0.0.1:{METRICS_PORT}\n    cache 30\n    forward . {forward} {{\n        max_concurrent 1000\n        \
          prefer_udp\n    }}\n}}\n"
     )
 }

@@ -9,7 +9,7 @@ use supervise::Need;
 use crate::credential::{Credential, authority_path};
 use crate::kubernetes::{kubeconfig, node_status, reserve};
 use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
-use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit};
 use crate::{CONTAINERD_SOCKET, POD_CGROUP, names};
 
 const CONFIG: &str = "/run/cairn/kube/kubelet.json";
@@ -36,7 +36,9 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
         environment: vec![("PATH", plan.bin.to_owned())],
         files: files(plan),
         credentials: vec![Credential::KubeletClient, Credential::KubeletServer],
-        probe: ReadinessProbe::HttpGet { address: loopback(HEALTH_PORT), path: "/healthz" },
+        probe: ReadinessProbe::Page(ServicePage::on_loopback(HEALTH_PORT, "/healthz")),
+        // The apiserver asks it for those who may.
+        metrics: None,
         limits: Limits::gib(1, 4096),
         // It mounts, and runs what volumes need.
         privileges: ServicePrivileges::MayGrow,

@@ -10,7 +10,8 @@ use crate::kubernetes::{kubeconfig, own_apiserver};
 use crate::names;
 use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
 use crate::unit::{
-    Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback,
+    Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit,
+    loopback,
 };
 
 const CONFIG: &str = "/run/cairn/kube/proxy.json";
@@ -32,7 +33,8 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
             ServiceFile { path: KUBECONFIG, contents: kubeconfig::of_service(client, LOCAL_API) },
         ],
         credentials: vec![client],
-        probe: ReadinessProbe::HttpGet { address: loopback(HEALTH_PORT), path: "/livez" },
+        probe: ReadinessProbe::Page(ServicePage::on_loopback(HEALTH_PORT, "/livez")),
+        metrics: Some(ServicePage::on_loopback(METRICS_PORT, "/metrics")),
         limits: Limits { memory: 256 << 20, pids: 256 },
         privileges: ServicePrivileges::User { user: PROXY_USER, keeps: ServiceCapability::NetAdmin },
         record: None,

@@ -30,6 +30,7 @@ pub(super) fn brief(event: &Event) -> String {
         Request::Owner { asks, .. } => format!("{asks:?}"),
         Request::Announce { .. }
         | Request::Observe { .. }
+        | Request::Hold { .. }
         | Request::ReleaseKey { .. }
         | Request::BeginEpoch
         | Request::AcknowledgeEpoch { .. }

@@ -47,7 +47,14 @@ fn rule(namespace: &str, ports: &str, nodes: &[&str]) -> NamespaceRule {
         namespace: namespace.parse().expect("a namespace"),
         ports: UplinkPort::read_all(ports).expect("ports").into_iter().collect(),
         nodes: nodes.iter().map(|name| named(name)).collect(),
+        floating: None,
     }
+}
+
+/// The same at a floating address, which this node holds.
+fn at(rule: NamespaceRule, last: u8, holder: Option<&str>) -> NamespaceRule {
+    let address = Ipv4Addr::new(192, 0, 2, last);
+    NamespaceRule { floating: Some(FloatingAddress { address, holder: holder.map(named) }), ..rule }
 }
 
 impl Cluster {
@@ -270,4 +277,31 @@ proptest! {
             }
         }
     }
+}
+
+/// Proves: W8
+#[test]
+fn a_floating_address_leads_where_its_holder_serves() {
+    let all = ["m1", "m2", "m3"];
+    let of_two =
+        |one, two| vec![at(rule("web", "443/tcp", &all), 50, one), at(rule("other", "443/tcp", &all), 51, two)];
+    let both = vec![service(("web", "site"), 1, &[443]), service(("other", "shop"), 2, &[443])];
+    let mut cluster = Cluster::of(both, of_two(Some("m1"), Some("m1")));
+    let mut publisher = ServicePublisher::default();
+    assert_eq!(cluster.looks(&mut publisher), [""; 0]);
+    assert_eq!([cluster.places("web", "site"), cluster.places("other", "shop")], [["192.0.2.50"], ["192.0.2.51"]]);
+    cluster.rules = of_two(Some("m2"), None);
+    cluster.looks(&mut publisher);
+    assert_eq!(cluster.places("web", "site"), ["192.0.2.50"], "it is the same, wherever it is");
+    assert_eq!(cluster.places("other", "shop"), [""; 0], "nobody holds it yet");
+    cluster.nodes = read(["m1", "m3"].map(|name| node(name, true)).into_iter().chain([node("m2", false)]));
+    cluster.looks(&mut publisher);
+    assert_eq!(cluster.places("web", "site"), [""; 0], "its holder is not Ready");
+    cluster.nodes = read(all.map(|name| node(name, true)));
+    let mut local = service(("web", "site"), 1, &[443]);
+    local["spec"]["externalTrafficPolicy"] = "Local".into();
+    cluster.services = read([local]);
+    let events = cluster.looks(&mut publisher);
+    assert_eq!(events, ["192.0.2.50 is held by m2, where the service has no ready endpoint; it is not reached there"]);
+    assert_eq!(cluster.places("web", "site"), [""; 0]);
 }

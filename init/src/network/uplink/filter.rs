@@ -17,6 +17,7 @@
 //! published no longer is closed to those that are open, too. A port that is published for services is let in, and dropped at `input`
 //! where no service has led it elsewhere.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 
 use cluster::published::OpenPort;
@@ -149,10 +150,10 @@ impl Filter<'_> {
             ],
         );
         // Where no service has it, it is still for an address of an uplink, and so is no packet that one led to a pod in our network.
-        let for_services = self.published.iter().filter(|open| open.services);
-        let unled =
-            |open: &OpenPort| outside(format!("ip daddr != {vpn} ct direction original {} drop", dport(open.port)));
-        table.rules("input", for_services.filter_map(unled));
+        let for_services: BTreeSet<_> =
+            self.published.iter().filter(|open| open.services).map(|open| open.port).collect();
+        let unled = |port| outside(format!("ip daddr != {vpn} ct direction original {} drop", dport(port)));
+        table.rules("input", for_services.into_iter().filter_map(unled));
         // Wherever a service leads that is published.
         table.rules("input", outside(format!("ip daddr {vpn} tcp dport {closed} reject")));
         if let Some(gateway) = self.assignment.and_then(Assignment::gateway) {
@@ -225,9 +226,10 @@ fn dport(port: UplinkPort) -> String {
 }
 
 /// Packets to a published port, from its sources.
-fn opened(OpenPort { port, sources, .. }: &OpenPort) -> String {
-    let to = dport(*port);
-    if sources.is_empty() { to } else { format!("ip saddr {} {to}", listed(&sources.iter().collect::<Vec<_>>())) }
+fn opened(OpenPort { port, address, sources, .. }: &OpenPort) -> String {
+    let from = (!sources.is_empty()).then(|| format!("ip saddr {}", listed(&sources.iter().collect::<Vec<_>>())));
+    let at = address.map(|address| format!("ip daddr {address}"));
+    from.into_iter().chain(at).chain([dport(*port)]).collect::<Vec<_>>().join(" ")
 }
 
 fn listed(all: &[impl Display]) -> String {

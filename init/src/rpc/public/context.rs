@@ -7,13 +7,15 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use api::MachineStatus;
 use door::Room;
 use keys::directory::Directory;
-use model::{OwnerPubKey, UserName};
+use model::{MachineId, MachinePubKey, OwnerPubKey, UserName};
 use pki::SpkiPin;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tonic::Status;
 
+use super::convert::{self, When};
 #[cfg(feature = "faults")]
 use super::faults::Faults;
 use super::first_contact::Claimable;
@@ -24,8 +26,10 @@ use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::peers::Told;
 use crate::records::Records;
+use crate::rpc::access::Undecided;
 use crate::rpc::underway::Underway;
 use crate::runtime::child::Children;
+use crate::runtime::clock;
 use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
 use crate::runtime::tasks::{self, Task};
@@ -81,6 +85,15 @@ impl Context {
         (Arc::new(context), asked)
     }
 
+    /// All that is known about the machine now.
+    ///
+    /// # Errors
+    /// The boot has not read yet what the machine is.
+    pub(super) fn status(&self) -> Result<MachineStatus, Undecided> {
+        let when = When { now: clock::unix_millis(), uptime: clock::uptime() };
+        self.panel.shown.read(|now, words| convert::status(self.facts.boot(), now, words, when)).ok_or(Undecided)
+    }
+
     /// Asks for the end of this boot. A second request while one is under way changes nothing.
     pub(super) fn power(&self, request: PowerRequest) -> Result<(), GoingDown> {
         match self.power.try_send(request) {
@@ -132,6 +145,8 @@ pub(crate) struct Reach {
     pub(super) imports: Takings,
     pub(super) snapshots: Snapshots,
     pub(super) restores: Takings,
+    /// A page of OpenMetrics that is in memory until it is read.
+    pub(super) pages: Arc<Semaphore>,
     /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
     /// Calls of coordinators about volumes, each of which waits for those before it.
@@ -158,6 +173,7 @@ impl Default for Reach {
             restores: Takings::of(
                 "this coordinator takes another snapshot now; nothing was done; try again when it has that",
             ),
+            pages: Arc::new(Semaphore::new(1)),
             machines: Underway::at_most(1),
             orders: Underway::at_most(4),
             recovers: Notify::new(),
@@ -204,6 +220,21 @@ impl Reach {
     /// Volumes of a member, and the directory that tells who may order them.
     pub(crate) fn volumes(&self) -> Option<&(Volumes, watch::Receiver<Option<Arc<Directory>>>)> {
         self.volumes.get()
+    }
+
+    /// Machine with that key, as a coordinator by the directory that this machine holds.
+    ///
+    /// # Errors
+    /// When this machine is no member, or its directory does not call the caller a coordinator.
+    pub(super) fn coordinator(&self, key: MachinePubKey) -> Result<MachineId, Status> {
+        let machine = keys::identity::machine_id(&key.0);
+        let (_, directory) = self.volumes().ok_or_else(no_member)?;
+        let directory = directory.borrow();
+        if directory.as_ref().is_some_and(|held| held.coordinators.iter().any(|it| it.machine == machine)) {
+            return Ok(machine);
+        }
+        let stranger = format!("by this machine's directory machine {machine} is no coordinator; nothing was done");
+        Err(Status::permission_denied(stranger))
     }
 
     /// Access to Kubernetes, on a coordinator.

@@ -209,7 +209,7 @@ fn unit(service: &str) -> Option<Unit> {
         ready: if probe.is_some() { Readiness::Probe } else { Readiness::OnStart },
         critical: None,
     };
-    Some(Unit { spec, run, probe, files: None })
+    Some(Unit { spec, run, probe, metrics: None, files: None })
 }
 
 /// The balancer before one server.

@@ -20,18 +20,18 @@ use tonic::codegen::{BoxFuture, Service as _, http};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::{Context, GoingDown, no_member};
-use super::convert::{self, When};
+use super::convert;
 #[cfg(feature = "faults")]
 use super::debug::{self, Debug};
 use super::streams::{self, Answers};
 use super::{
-    activate, cluster_volumes, contribute, drain, etcd, forward, images, leaving, machines, person, records, recover,
-    redeem, release, restore, snapshot, volumes,
+    activate, cluster_volumes, contribute, drain, etcd, forward, images, leaving, machines, metrics, person, records,
+    recover, redeem, release, restore, snapshot, volumes,
 };
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::roll::Seen;
-use crate::rpc::access::{Methods, Undecided, state};
+use crate::rpc::access::{Methods, state};
 use crate::rpc::session::Origin;
 use crate::runtime::clock;
 use crate::runtime::log;
@@ -127,9 +127,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
-        let when = When { now: clock::unix_millis(), uptime: clock::uptime() };
-        let status = self.0.panel.shown.read(|now, words| convert::status(self.0.facts.boot(), now, words, when));
-        Ok(Response::new(status.ok_or(Undecided)?.into()))
+        Ok(Response::new(self.0.status()?.into()))
     }
 
     async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {
@@ -153,6 +151,12 @@ impl api::public_server::Public for Public {
             }
         }
         Err(Status::not_found(format!("no service `{name}`; nothing was done; `cairnctl machine services` lists them")))
+    }
+
+    type MetricsStream = Answers<wire::MetricsResponse>;
+
+    async fn metrics(&self, request: Request<wire::MetricsRequest>) -> Result<Response<Self::MetricsStream>, Status> {
+        Ok(Response::new(metrics::tell(&self.0, request).await?))
     }
 
     type LogsStream = Answers<wire::LogEntry>;

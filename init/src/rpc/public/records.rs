@@ -1,7 +1,7 @@
 //! Calls of owners about the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides
 //! nothing: `records` does.
 
-use api::{ListPage, ListedMachine, ListedOwner, ListedRegistry, ListedTicket, MachineChange, NewTicket};
+use api::{ListPage, ListedMachine, ListedOwner, ListedRegistry, ListedRule, ListedTicket, MachineChange, NewTicket};
 use cluster::View;
 use cluster::denial::Denial;
 use cluster::record::{MachineRecord, OwnerRecord, PublishRecord, RegistryRecord, Standing, UserRecord};
@@ -105,8 +105,13 @@ pub(super) fn registries(records: &Records) -> Result<ListPage<ListedRegistry>, 
 }
 
 /// All rules that publish ports, by number.
-pub(super) fn published(records: &Records) -> Result<ListPage<PublishRecord>, Status> {
-    let rows = |view: &View| view.state().published().values().cloned().collect();
+pub(super) fn published(records: &Records) -> Result<ListPage<ListedRule>, Status> {
+    let rows = |view: &View| {
+        let state = view.state();
+        let holder = |rule: &PublishRecord| state.floating().get(&rule.terms.address()?).map(|(machine, _)| *machine);
+        let listed = |rule: &PublishRecord| ListedRule { record: rule.clone(), holder: holder(rule) };
+        state.published().values().map(listed).collect()
+    };
     Ok(records.read(|view, old_since| ListPage { old_since, rows: rows(view) })?)
 }
 

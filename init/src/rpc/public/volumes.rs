@@ -2,7 +2,7 @@
 //! holds, as the cluster signed it, has to call that machine a coordinator.
 
 use api::{VolumeOrder, VolumesOfMachine};
-use model::{Chain, MachineId, MachinePubKey};
+use model::{Chain, MachinePubKey};
 use tonic::Status;
 use volumes::VolumeId;
 
@@ -22,16 +22,8 @@ pub(super) struct OrderedVolumes<'a> {
 /// # Errors
 /// When the machine is no member, does not know the caller as a coordinator, or answers it already.
 pub(super) fn ordered_by(context: &Context, key: MachinePubKey) -> Result<OrderedVolumes<'_>, Status> {
-    let machine = keys::identity::machine_id(&key.0);
-    let (volumes, directory) = context.reach.volumes().ok_or_else(no_member)?;
-    let coordinates = |machine: MachineId| {
-        let directory = directory.borrow();
-        directory.as_ref().is_some_and(|held| held.coordinators.iter().any(|it| it.machine == machine))
-    };
-    if !coordinates(machine) {
-        let stranger = format!("by this machine's directory machine {machine} is no coordinator; nothing was done");
-        return Err(Status::permission_denied(stranger));
-    }
+    let machine = context.reach.coordinator(key)?;
+    let (volumes, _) = context.reach.volumes().ok_or_else(no_member)?;
     Ok(OrderedVolumes { volumes: volumes.clone(), _place: context.reach.orders.begin(machine)? })
 }
 

@@ -157,7 +157,8 @@ fn publishing(uplinks: &[&str], assignment: Option<&Assignment>, published: &[Op
 /// Ports 80/tcp, from anywhere, and 443/tcp and 53/udp, from two prefixes; 8443/tcp, for services alone.
 fn published() -> Vec<OpenPort> {
     let from = ["192.0.2.0/24", "203.0.113.7/32"].map(|prefix| prefix.parse().expect("a prefix"));
-    let open = |port: &str, sources| OpenPort { port: port.parse().expect("a port"), sources, services: false };
+    let open =
+        |port: &str, sources| OpenPort { port: port.parse().expect("a port"), address: None, sources, services: false };
     let for_services = OpenPort { services: true, ..open("8443/tcp", [].into()) };
     vec![open("53/udp", from.into()), open("80/tcp", [].into()), open("443/tcp", from.into()), for_services]
 }
@@ -260,6 +261,21 @@ fn a_port_that_is_closed_is_closed_to_who_is_there() {
     assert_eq!(goes(&open, "192.0.2.9"), Fate::Passes(ROUTED));
     assert_eq!(goes(&open, "198.51.100.1"), Fate::Dropped, "its source was taken from the rule");
     assert_eq!(goes(&of_worker(), "192.0.2.9"), Fate::Dropped, "the rule is gone");
+}
+
+/// Proves: A7 W8
+#[test]
+fn a_port_of_a_floating_address_is_open_there_alone() {
+    let worker = assignment(Some(model::pod_prefix(0)));
+    let comes = |address: Ipv4Addr| {
+        let port = "443/tcp".parse().expect("a port");
+        let open = OpenPort { port, address: Some(address), sources: [].into(), services: true };
+        let text = publishing(&UPLINKS, Some(&worker), &[open]);
+        let knocks = packet(("eth0", "198.51.100.1", "192.0.2.10"), PacketKind::Tcp(443));
+        fate(&text, "prerouting", Fate::Dropped, knocks)
+    };
+    assert_eq!(comes(address("192.0.2.10")), Fate::Passes(ROUTED));
+    assert_eq!(comes(address("192.0.2.50")), Fate::Dropped, "the machine's own address is another");
 }
 
 /// Proves: A7
