@@ -1,5 +1,5 @@
 //! Floating addresses of this machine: coordinators are asked for those that it is named for, and its uplink has them for as long as it
-//! may. Decides nothing: `cluster::floating` does. Cut off or stopped, the machine lets go of them by its own clock.
+//! may. Decides nothing: `cluster::floating` does. Cut off, the machine lets go of them by its own clock, and at once behind a standstill.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -42,7 +42,14 @@ pub(crate) fn unit(performer: &Performer, uplink: &Uplink) -> Unit {
     Unit::task("floating", Ends::Never, Run::task(move || keep(performer.clone(), uplink.clone())))
 }
 
+/// Keeps them until that fails; then the uplink has none.
 async fn keep(performer: Performer, uplink: Uplink) -> Result<(), Error> {
+    let ended = follow(&performer, &uplink).await;
+    uplink.float(&BTreeSet::new(), |_| false).await?;
+    ended
+}
+
+async fn follow(performer: &Performer, uplink: &Uplink) -> Result<(), Error> {
     let member = performer.member();
     let (own, facts) = (member.identity.holder.machine, performer.board().facts().clone());
     let dialler = Dialler::new(&member.identity, member.recorded.key_generation, &facts)?;
@@ -79,7 +86,8 @@ async fn keep(performer: Performer, uplink: Uplink) -> Result<(), Error> {
                 keeper.answered(granted, clock::now());
             }
             changed = orders.changed() => if changed.is_err() { return Ok(()) },
-            () = standstill.wait() => {}
+            // Its clock does not say how long it was away.
+            () = standstill.wait() => (keeper, asked) = (AddressKeeper::begin(clock::now()), JoinSet::new()),
             () = until(next) => {}
         }
     }

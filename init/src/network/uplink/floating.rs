@@ -87,7 +87,10 @@ impl Uplink {
         let given = self.network.handle.address().add(link.index, address.into(), 32).replace().execute().await;
         given.map_err(|error| Error::Address("a floating address", link.name.clone(), error))?;
         for _ in 0..TIMES {
-            socket.send(&arp::announcement(mac, address)).map_err(failed)?;
+            if let Err(error) = socket.send(&arp::announcement(mac, address)) {
+                // Whoever asks for it hears of it all the same.
+                tracing::debug!(%address, %error, "a floating address is not announced");
+            }
         }
         Ok(Ok(Some(link)))
     }
