@@ -182,9 +182,7 @@ impl Add {
         let terms = |machines| {
             let users = PortUsers::of(self.namespace.clone(), machines);
             let terms = PublishTerms::new(ports.clone(), users, sources.clone());
-            let at =
-                |terms: PublishTerms| if let Some(address) = self.floating { terms.at(address) } else { Ok(terms) };
-            terms.and_then(at).map_err(PublishError::Terms)
+            terms.and_then(|terms| terms.at(self.floating)).map_err(PublishError::Terms)
         };
         // Before any call: what no machine could publish.
         terms([MachineId([0; 16])].into())?;

@@ -33,8 +33,7 @@ impl TryFrom<wire::PublishRequest> for PublishTerms {
         let namespace = request.namespace.map(|name| name.parse().map_err(|_| unusable("namespace")(())));
         let users = PortUsers::of(namespace.transpose()?, machines.collect::<Result<_, _>>()?);
         let address = request.address.map(Ipv4Addr::from);
-        let terms = Self::new(ports, users, sources);
-        let terms = terms.and_then(|terms| if let Some(address) = address { terms.at(address) } else { Ok(terms) });
+        let terms = Self::new(ports, users, sources).and_then(|terms| terms.at(address));
         terms.map_err(|why| {
             let field = match why {
                 BadPublish::Ports | BadPublish::Reserved(_) => "ports",
@@ -115,7 +114,7 @@ mod tests {
     /// Proves: A7
     #[test]
     fn rules_that_publish_cross_the_wire_as_they_are() {
-        let floating = of_services(None).at([192, 0, 2, 50].into()).expect("a machine may have it");
+        let floating = of_services(None).at(Some([192, 0, 2, 50].into())).expect("a machine may have it");
         for terms in
             [from_two_prefixes(), sim::cast::published(80, 1), of_services(None), of_services(Some(1)), floating]
         {

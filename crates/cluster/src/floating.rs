@@ -5,8 +5,8 @@
 //!   m1 asks ─ a coordinator reads what a quorum has: m1 ─ yes ─► m1 holds for HOLDS, counted from when it asked
 //!                              │ m2 asks ─ no ─ … ─ RESTS after the coordinator first saw this record: yes ─► m2 holds
 //! ```
-//! Who was told yes last had asked before the record was another one, so its time is over [`HOLDS`] later; who is named next is told yes
-//! by no coordinator before [`RESTS`]. Nobody compares clocks; they run at the same pace, within a third.
+//! The last machine that was told yes had asked before the record was another one, so its time is over [`HOLDS`] later; the next one is told
+//! yes by no coordinator before [`RESTS`]. Nobody compares clocks; they run at the same pace, within a third.
 //!
 //! Part of a machine's orders that names the addresses that it is to ask for:
 //! ```text

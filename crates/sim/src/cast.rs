@@ -72,7 +72,7 @@ pub fn published_at(n: u16, address: Ipv4Addr) -> PublishTerms {
     let port = UplinkPort::new(PortProtocol::Tcp, n).expect("no port is 0");
     let users = PortUsers::Services("web".parse().expect("a namespace"), BTreeSet::new());
     let terms = PublishTerms::new([port].into(), users, BTreeSet::new()).expect("it is no port of Cairn's own");
-    terms.at(address).expect("a machine may have it")
+    terms.at(Some(address)).expect("a machine may have it")
 }
 
 /// The public key of machine `n`.

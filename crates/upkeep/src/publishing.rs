@@ -384,4 +384,4 @@ impl ServiceObject {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

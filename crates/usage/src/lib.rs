@@ -6,8 +6,8 @@
 //!                                                                                              ├─► UsageAnswer: status, JSON
 //!   kubelets ──► NodeSummary, one of each node ──► Summaries ──────────────────────────────────┘
 //! ```
-//! A question for a page names its machine, and one of its services. Pure: paths and bytes in, documents out. Who may ask was decided by the apiserver; objects are selected by it, too, so that labels and
-//! fields mean here what they mean everywhere.
+//! A question for a page names its machine, and one of its services. Pure: paths and bytes in, documents out. The apiserver has decided who
+//! may ask; objects are selected by it, too, so that labels and fields mean here what they mean everywhere.
 //!
 //! # Invariants
 //! - What a kubelet says counts for pods whose uid it knows, and for its own node: `crates/usage/src/summary.rs`

@@ -216,13 +216,7 @@ fn moment() -> UpkeepTime {
 
 /// Writes for services that are published, once all collections are known.
 fn published(publisher: &mut ServicePublisher, followed: &Followed, recorded: &Recorded) -> Vec<ApiWrite> {
-    let services = lock::even_if_poisoned(&followed.services);
-    let slices = lock::even_if_poisoned(&followed.slices);
-    let nodes = lock::even_if_poisoned(&followed.nodes);
-    let Recorded { workers, rules, inside, .. } = recorded;
-    let Some(inside) = *inside else { return Vec::new() };
-    let (services, slices, nodes) = (services.objects(), slices.objects(), nodes.objects());
-    publisher.due(PublishWorld { services, slices, nodes, workers, rules, inside }, clock::unix())
+    in_world(followed, recorded, |world| publisher.due(world, clock::unix()))
 }
 
 /// Floating addresses that are to go elsewhere, once all collections are known.
@@ -232,13 +226,18 @@ fn moved(
     recorded: &Recorded,
     there: &BTreeSet<NodeName>,
 ) -> Vec<AddressMove> {
+    in_world(followed, recorded, |world| mover.due(world, there, clock::uptime()))
+}
+
+/// Steps over services and where they are reached, as both are known; none before the cluster's prefixes are.
+fn in_world<T>(followed: &Followed, recorded: &Recorded, due: impl FnOnce(PublishWorld<'_>) -> Vec<T>) -> Vec<T> {
     let services = lock::even_if_poisoned(&followed.services);
     let slices = lock::even_if_poisoned(&followed.slices);
     let nodes = lock::even_if_poisoned(&followed.nodes);
     let Recorded { workers, rules, inside, .. } = recorded;
     let Some(inside) = *inside else { return Vec::new() };
     let (services, slices, nodes) = (services.objects(), slices.objects(), nodes.objects());
-    mover.due(PublishWorld { services, slices, nodes, workers, rules, inside }, there, clock::uptime())
+    due(PublishWorld { services, slices, nodes, workers, rules, inside })
 }
 
 impl Recorded {

@@ -112,11 +112,12 @@ impl PublishTerms {
         Ok(Self { ports, users, sources, address: None })
     }
 
-    /// The same at a floating address, which one of the machines holds at a time.
+    /// The same at a floating address, which one of the machines holds at a time; where there is none, at the machines' own.
     ///
     /// # Errors
     /// [`BadPublish`] for an address that is of no network, and for ports of machines themselves.
-    pub fn at(self, address: Ipv4Addr) -> Result<Self, BadPublish> {
+    pub fn at(self, address: Option<Ipv4Addr>) -> Result<Self, BadPublish> {
+        let Some(address) = address else { return Ok(Self { address: None, ..self }) };
         let is_special = address.is_loopback() || address.is_link_local() || address.octets()[0] == 0;
         if is_special || address.is_multicast() || address.octets()[0] >= 240 {
             return Err(BadPublish::Address(address));
@@ -230,12 +231,8 @@ impl PublishRecord {
         let (ports, sources) = (texts("ports", &wire.ports)?, texts("sources", &wire.sources)?);
         let namespace = wire.namespace.map(|name| name.parse().map_err(|_| BadPublish::Field("namespace")));
         let users = PortUsers::of(namespace.transpose()?, in_order(machines)?);
-        let terms = PublishTerms::new(in_order(ports)?, users, in_order(sources)?)?;
         let address = texts("address", wire.address.as_slice())?.first().copied();
-        let terms = match address {
-            Some(address) => terms.at(address)?,
-            None => terms,
-        };
+        let terms = PublishTerms::new(in_order(ports)?, users, in_order(sources)?)?.at(address)?;
         Ok(Self { id: PublishId(wire.id), terms })
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::nodes::{NodeObject, Worker, Workers};
 use crate::publishing::EndpointSlice;
+use crate::publishing::tests::{self as publishing, node, read};
 
 /// Objects and records of a test.
 struct Cluster {
@@ -19,14 +20,8 @@ struct Cluster {
     now: Duration,
 }
 
-fn read<T: kubeapi::Resource>(all: impl IntoIterator<Item = Value>) -> Objects<T> {
-    let read = |value| serde_json::from_value::<T>(value).expect("an object");
-    let key = |it: &T| (it.meta().namespace.clone(), it.meta().name.clone());
-    all.into_iter().map(read).map(|it| (key(&it), it)).collect()
-}
-
 fn named(n: u8) -> NodeName {
-    NodeName::chosen(&format!("m{n}")).expect("a name")
+    publishing::named(&format!("m{n}"))
 }
 
 fn address(n: u8) -> Ipv4Addr {
@@ -34,10 +29,7 @@ fn address(n: u8) -> Ipv4Addr {
 }
 
 fn ready(all: &[u8]) -> Objects<NodeObject> {
-    read((1..=3).map(|n| {
-        let ready = if all.contains(&n) { "True" } else { "Unknown" };
-        json!({ "metadata": { "name": format!("m{n}") }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } })
-    }))
+    read((1..=3).map(|n| node(&format!("m{n}"), all.contains(&n))))
 }
 
 /// Service that keeps its clients' addresses, of age `made`.

@@ -17,13 +17,13 @@ struct Cluster {
     rules: Vec<NamespaceRule>,
 }
 
-fn read<T: Resource>(all: impl IntoIterator<Item = Value>) -> Objects<T> {
+pub(crate) fn read<T: Resource>(all: impl IntoIterator<Item = Value>) -> Objects<T> {
     let read = |value| serde_json::from_value::<T>(value).expect("an object");
     let key = |it: &T| (it.meta().namespace.clone(), it.meta().name.clone());
     all.into_iter().map(read).map(|it| (key(&it), it)).collect()
 }
 
-fn node(name: &str, ready: bool) -> Value {
+pub(crate) fn node(name: &str, ready: bool) -> Value {
     let ready = if ready { "True" } else { "Unknown" };
     json!({ "metadata": { "name": name }, "status": { "conditions": [{ "type": "Ready", "status": ready }] } })
 }
@@ -38,7 +38,7 @@ fn service((namespace, name): (&str, &str), made: usize, ports: &[u16]) -> Value
     })
 }
 
-fn named(name: &str) -> NodeName {
+pub(crate) fn named(name: &str) -> NodeName {
     NodeName::chosen(name).expect("a name")
 }
 
