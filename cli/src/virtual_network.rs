@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use model::PUBLIC_API_PORT;
-use qemu::network::control::Attach;
 use qemu::network::control::client::AskError;
 use qemu::network::control::detached::{DetachedError, NetworkProcess};
+use qemu::network::control::{Attach, PortForward};
 
 use crate::failure::{Advice, Code, NOTHING};
 use crate::store::{ClusterName, ClusterRecord, FileError, Store, VirtualNetwork, private_directory};
@@ -31,6 +31,9 @@ pub(crate) enum NetworkError {
     /// The record has more machines than a network takes.
     #[error("cluster `{name}` has {machines} machines: a virtual network takes {most}")]
     TooMany { name: ClusterName, machines: usize, most: u8 },
+    /// A port of the host's loopback cannot lead to the machines.
+    #[error("lead port {} of this host's loopback to port {} of the machines", forward.host, forward.machine)]
+    Port { forward: PortForward, source: AskError },
     /// The network does not run.
     #[error("the process of cluster `{name}`'s virtual network has ended")]
     Ended { name: ClusterName },
@@ -43,7 +46,7 @@ impl Advice for NetworkError {
     fn code(&self) -> Code {
         match self {
             Self::Process(_) | Self::Program(_) => Code::Failed,
-            Self::Ask(AskError::Refused(_)) => Code::Refused,
+            Self::Ask(AskError::Refused(_)) | Self::Port { .. } => Code::Refused,
             Self::Ask(AskError::Io(_) | AskError::Line(_) | AskError::Other) | Self::Ended { .. } => Code::Unreachable,
             Self::File(error) => error.code(),
             Self::TooMany { .. } | Self::Hardware { .. } => Code::Usage,
@@ -53,9 +56,12 @@ impl Advice for NetworkError {
     fn unchanged(&self) -> &'static str {
         match self {
             Self::Ended { .. } | Self::Hardware { .. } => NOTHING,
-            Self::Process(_) | Self::Ask(_) | Self::Program(_) | Self::File(_) | Self::TooMany { .. } => {
-                "no machine was started or ended"
-            }
+            Self::Process(_)
+            | Self::Ask(_)
+            | Self::Program(_)
+            | Self::File(_)
+            | Self::TooMany { .. }
+            | Self::Port { .. } => "no machine was started or ended",
         }
     }
 
@@ -63,6 +69,9 @@ impl Advice for NetworkError {
         match self {
             Self::Ended { name } => Some(format!("cairnctl cluster start {name}")),
             Self::File(error) => error.next(),
+            Self::Port { forward, .. } => {
+                Some(format!("end what listens on 127.0.0.1:{}, or take another port", forward.host))
+            }
             Self::Process(_) | Self::Ask(_) | Self::Program(_) | Self::TooMany { .. } | Self::Hardware { .. } => None,
         }
     }
@@ -150,6 +159,12 @@ pub(crate) fn up(
         let attached = process.attach(attach).map_err(NetworkError::from)?;
         machine.address = Some(attached.forward.to_string());
         sockets.push(attached.socket);
+    }
+    for forward in &network.ports {
+        process.forward(*forward).map_err(|source| NetworkError::Port { forward: *forward, source })?;
+    }
+    if network.outside {
+        process.lead_outside().map_err(NetworkError::from)?;
     }
     Ok(Up { network: process, sockets, was_lost })
 }

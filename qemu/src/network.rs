@@ -5,13 +5,15 @@
 //!                                                │                               ├─ fault    what a cable does to it
 //!   client ─ loopback ─ TCP (SOCKS, or straight) ╡                               ├─ counters what became of it
 //!                                                │                               ├─ host ─ scan, leases
-//!                                                └── pcap: captures              └─ gateway ─ leases, names, masquerade
+//!   outside ─ TCP, UDP (if it is told to) ═══════╡                               └─ gateway ─ leases, names, masquerade, outside
+//!                                                └── pcap: captures
 //! ```
 //! A cluster's network is a process of its own (`control`), which other processes ask over a socket.
 //!
-//! `shell` and its `forwards` have the only sockets and the only thread, and decide nothing. What is here are handles on
-//! it: each keeps the network running, which ends with the last of them. The host's loopback leads into it where somebody
-//! asked for that; nothing leads out of it to the host's own network. A machine may be started again at the same cable.
+//! `shell`, its `forwards` and its `outlets` have the only sockets and the only thread, and decide nothing. What is here are
+//! handles on it: each keeps the network running, which ends with the last of them. The host's loopback leads into it where
+//! somebody asked for that, and it leads out to the host's networks where somebody asked for that. A machine may be started again at
+//! the same cable.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -31,6 +33,7 @@ mod gateway;
 mod host;
 mod leases;
 mod names;
+mod outlets;
 mod pcap;
 #[cfg(test)]
 mod peer;
@@ -334,6 +337,22 @@ impl Gateway {
     pub fn forward(&self, host: u16, target: GatewayTarget, port: u16) -> io::Result<SocketAddrV4> {
         let gateway = self.0.port;
         self.0.network.ask(move |shell| shell.forwards.add(host, gateway, target, port))
+    }
+
+    /// Carries connections to this port of the host's loopback to a port of whichever machine with a name answers there. The address
+    /// that it listens on.
+    ///
+    /// # Errors
+    /// When it cannot listen there.
+    pub fn forward_to_any(&self, host: u16, port: u16) -> io::Result<SocketAddrV4> {
+        let gateway = self.0.port;
+        self.0.network.ask(move |shell| shell.forwards.add_any(host, gateway, port))
+    }
+
+    /// Leads what no segment has outside, to the networks of the host, by sockets of the process: TCP, UDP, and names by its
+    /// resolver. Never to the host's own addresses, nor to those of its links.
+    pub fn lead_outside(&self, address: Ipv4Addr) {
+        self.0.network.ask(move |shell| shell.lead_outside(outlets::of_host(address)));
     }
 
     /// Lets programs of the host that know the word say in SOCKS5 where in the network they want to go. The address that it

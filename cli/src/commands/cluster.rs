@@ -12,6 +12,7 @@ mod link;
 mod list;
 mod making;
 mod proxy;
+mod reach;
 mod recover;
 
 mod restore;

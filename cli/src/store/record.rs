@@ -7,6 +7,7 @@ use std::str::FromStr;
 use data_encoding::HEXLOWER;
 use model::{ClusterId, ConfigDigest, MachineId, NodeName};
 use pki::SpkiPin;
+use qemu::network::control::PortForward;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -123,6 +124,12 @@ struct Cluster {
 pub(crate) struct VirtualNetwork {
     /// Seed that decides what chance does to its frames.
     pub seed: u64,
+    /// Whether it leads outside, to the host's networks.
+    #[serde(default)]
+    pub outside: bool,
+    /// Ports of the host's loopback that lead to whichever machine answers.
+    #[serde(default)]
+    pub ports: Vec<PortForward>,
 }
 
 /// Record of one of a cluster's machines.
@@ -557,7 +564,11 @@ mod tests {
         let name: ClusterName = "home".parse().unwrap();
         let pins = Pins { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), authority: SpkiPin([3; 32]) };
         let mut record = ClusterRecord::of_config(name, ConfigDigest([5; 32]));
-        record.network = Some(VirtualNetwork { seed: u64::MAX });
+        record.network = Some(VirtualNetwork {
+            seed: u64::MAX,
+            outside: true,
+            ports: vec![PortForward { host: 8080, machine: 80 }],
+        });
         record.meet(pins);
         let machine = &mut record.machines_mut()[0];
         machine.address = Some("127.0.0.1:40001".to_owned());

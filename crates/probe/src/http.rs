@@ -29,8 +29,8 @@ const ANSWER_BYTES: usize = 4 << 20;
 const UNAUTHORIZED: u16 = 401;
 /// Any form of an answer.
 const ANY: &str = "*/*";
-/// A server that accepts and says nothing is given up for this time. One that starts under emulation is slow to answer,
-/// and a new connection makes it slower.
+/// A server that accepts and says nothing is given up after this time, unless its session says otherwise. One that starts under
+/// emulation is slow to answer, and a new connection makes it slower.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes that are not acknowledged for so long end a connection: the machine at its other end is gone.
@@ -58,6 +58,8 @@ pub struct Tls {
 #[derive(Debug)]
 pub struct Session {
     endpoint: LocalServer,
+    /// Longest time for an answer.
+    patience: Duration,
     /// Not here while a request is under way: one that is given up takes its connection with it.
     kept: Option<Connection>,
 }
@@ -95,8 +97,8 @@ pub enum Error {
     #[error("read the answer")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No byte came for too long.
-    #[error("no answer within {} s", PATIENCE.as_secs())]
-    Silence,
+    #[error("no answer within {} s", .0.as_secs())]
+    Silence(Duration),
     /// A line of an answer is too long.
     #[error("a line of the answer does not end")]
     Line,
@@ -108,7 +110,13 @@ pub enum Error {
 impl Session {
     /// With `endpoint`; connects when it is first asked.
     pub const fn with(endpoint: LocalServer) -> Self {
-        Self { endpoint, kept: None }
+        Self { endpoint, patience: PATIENCE, kept: None }
+    }
+
+    /// The same session, which waits so long for an answer.
+    #[must_use]
+    pub fn waiting(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Asks until GET `path` is answered 200.
@@ -145,8 +153,9 @@ impl Session {
         accept: &'static str,
         silence: Duration,
     ) -> Result<(u16, AnswerLines), Error> {
+        let patience = self.patience;
         let begun = self.begin(Method::GET, (path, accept), Bytes::new());
-        let (connection, answer) = timeout(PATIENCE, begun).await.map_err(|_elapsed| Error::Silence)??;
+        let (connection, answer) = timeout(patience, begun).await.map_err(|_elapsed| Error::Silence(patience))??;
         Ok((answer.status().as_u16(), AnswerLines::of(answer.into_body(), connection, silence)))
     }
 
@@ -175,7 +184,8 @@ impl Session {
     }
 
     async fn send(&mut self, method: Method, what: (&str, &str), body: Bytes) -> Result<HttpAnswer, Error> {
-        timeout(PATIENCE, self.exchange(method, what, body)).await.map_err(|_elapsed| Error::Silence)?
+        let patience = self.patience;
+        timeout(patience, self.exchange(method, what, body)).await.map_err(|_elapsed| Error::Silence(patience))?
     }
 
     async fn exchange(&mut self, method: Method, what: (&str, &str), body: Bytes) -> Result<HttpAnswer, Error> {
@@ -308,7 +318,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_accepts_and_says_nothing_is_given_up() {
         let (_listener, mut session) = server().await;
-        assert!(matches!(session.get("/").await, Err(Error::Silence)));
+        let began = tokio::time::Instant::now();
+        assert!(matches!(session.get("/").await, Err(Error::Silence(PATIENCE))));
+        const LONGER: Duration = Duration::from_secs(60);
+        assert!(matches!(session.waiting(LONGER).get("/").await, Err(Error::Silence(LONGER))));
+        assert_eq!(began.elapsed().as_secs(), 70);
     }
 
     /// Lines come as the server cuts them, until it ends the answer; other requests go on beside. Proves: W1

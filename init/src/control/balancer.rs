@@ -220,7 +220,7 @@ async fn look(apiservers: Apiservers, at: SocketAddrV4, mut session: Session) {
 async fn ask(session: &mut Session) -> HealthCheck {
     match session.get("/readyz").await {
         Ok(answer) if answer.status == 200 => HealthCheck::Answer,
-        Ok(_) | Err(http::Error::Silence) => HealthCheck::Miss,
+        Ok(_) | Err(http::Error::Silence(_)) => HealthCheck::Miss,
         Err(_) => HealthCheck::Loss,
     }
 }

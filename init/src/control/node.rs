@@ -51,6 +51,10 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>
     Ok(())
 }
 
+/// Time after which an apiserver gives a request up itself (its `--request-timeout`). On a slow host that has just begun it needs a good
+/// part of that, and whoever asks again and again has it never finish.
+const REQUEST: Duration = Duration::from_secs(60);
+
 /// A session with an apiserver, by a certificate that is made for it.
 ///
 /// # Errors
@@ -60,7 +64,7 @@ pub(crate) fn session(
     profile: &CertificateProfile<'_>,
     apiserver: SocketAddrV4,
 ) -> Result<Session, Error> {
-    Ok(Session::with(super::clients::endpoint(apiserver, client(kubernetes, profile)?)))
+    Ok(Session::with(super::clients::endpoint(apiserver, client(kubernetes, profile)?)).waiting(REQUEST))
 }
 
 /// TLS of a client towards servers of Kubernetes, by a certificate that is made for it.

@@ -45,8 +45,8 @@ pub(crate) enum ClientError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     /// No answer came in time.
-    #[error("says nothing for {} s", SILENT.as_secs())]
-    Silent,
+    #[error("says nothing for {} s", .0.as_secs())]
+    Silent(Duration),
     /// A refusal, or nobody who listens.
     #[error("{}", .0.message())]
     Refused(Box<Status>),
@@ -108,7 +108,7 @@ impl Dialler {
 
     /// Client of the coordinator at this address of the VPN, which only its machine can answer at: packets from there are made with its
     /// key. Connects when something is asked.
-    fn client(&self, address: Ipv4Addr) -> VpnClient<Channel> {
+    pub(super) fn client(&self, address: Ipv4Addr) -> VpnClient<Channel> {
         // The authority of requests says nothing: TLS has said whom we speak to.
         let destination = Endpoint::from_static("https://vpn.cairn.internal").connect_timeout(CONNECTS);
         let address = SocketAddrV4::new(address, VPN_API_PORT);
@@ -183,20 +183,6 @@ impl Dialler {
         Ok(in_time(self.client(address).certify(request)).await?.into())
     }
 
-    /// Floating addresses of these that the machine may hold, by a coordinator's word.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub(super) async fn hold(
-        self,
-        (_, address): VpnPlace,
-        addresses: BTreeSet<Ipv4Addr>,
-    ) -> Result<BTreeSet<Ipv4Addr>, CallError> {
-        let request = wire::HoldRequest::from(FloatingAddresses(addresses));
-        let FloatingAddresses(held) = in_time(self.client(address).hold(request)).await?.try_into()?;
-        Ok(held)
-    }
-
     /// Directory of a coordinator; nothing else that it says is taken.
     ///
     /// # Errors
@@ -212,7 +198,7 @@ impl Dialler {
             }
             Err(CallError::Ended)
         };
-        timeout(SILENT, told).await.unwrap_or(Err(CallError::Silent))
+        timeout(SILENT, told).await.unwrap_or(Err(CallError::Silent(SILENT)))
     }
 }
 
@@ -228,11 +214,34 @@ impl Attended {
     }
 }
 
-/// Answer of a call, if it comes in time.
+/// Floating addresses of these that the machine may hold, by the word of the coordinator at the other end within this time.
+///
+/// # Errors
+/// [`CallError`].
+pub(super) async fn hold(
+    coordinator: VpnClient<Channel>,
+    addresses: BTreeSet<Ipv4Addr>,
+    time: Duration,
+) -> Result<BTreeSet<Ipv4Addr>, CallError> {
+    let mut client = coordinator;
+    let request = wire::HoldRequest::from(FloatingAddresses(addresses));
+    let FloatingAddresses(held) = within(time, client.hold(request)).await?.try_into()?;
+    Ok(held)
+}
+
+/// Answer of a call, if it comes in the time that every coordinator is given.
 async fn in_time<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, CallError> {
-    match timeout(SILENT, call).await {
+    within(SILENT, call).await
+}
+
+/// Answer of a call, if it comes within this time.
+async fn within<T>(
+    time: Duration,
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, CallError> {
+    match timeout(time, call).await {
         Ok(answered) => Ok(answered?.into_inner()),
-        Err(_elapsed) => Err(CallError::Silent),
+        Err(_elapsed) => Err(CallError::Silent(time)),
     }
 }
 
@@ -249,6 +258,6 @@ mod tests {
         assert!(refused(NoNews::Unread(Unread)), "in a moment");
         assert!(!refused(NoNews::Lapsed));
         assert!(!CallError::from(Status::unavailable("nobody listens")).may_lead());
-        assert!(!CallError::Ended.may_lead() && !CallError::Silent.may_lead());
+        assert!(!CallError::Ended.may_lead() && !CallError::Silent(SILENT).may_lead());
     }
 }

@@ -1,20 +1,21 @@
 //! Floating addresses of this machine: coordinators are asked for those that it is named for, and its uplink has them for as long as it
 //! may. Decides nothing: `cluster::floating` does. Cut off, the machine lets go of them by its own clock, and at once behind a standstill.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ::member::VpnPlace;
+use api::vpn_client::VpnClient;
 use cluster::desired::Desired;
 use cluster::floating::AddressKeeper;
 use cluster::orders::OrderBook;
 use model::{Chain, MachineId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tonic::transport::Channel;
 
-use super::attend::{ClientError, Dialler};
+use super::attend::{self, ClientError, Dialler};
 use super::perform::Performer;
 use crate::network::uplink::{self, Uplink};
 use crate::runtime::clock;
@@ -42,6 +43,24 @@ pub(crate) fn unit(performer: &Performer, uplink: &Uplink) -> Unit {
     Unit::task("floating", Ends::Never, Run::task(move || keep(performer.clone(), uplink.clone())))
 }
 
+/// Connections to coordinators, kept from one question to the next: on a slow machine a new one for each takes longer than an answer may.
+struct Connections {
+    dialler: Dialler,
+    kept: BTreeMap<Ipv4Addr, VpnClient<Channel>>,
+}
+
+impl Connections {
+    /// Connection to the coordinator at this place: the one of the question before, or a new one.
+    fn to(&mut self, (_, address): VpnPlace) -> VpnClient<Channel> {
+        self.kept.entry(address).or_insert_with(|| self.dialler.client(address)).clone()
+    }
+
+    /// Drops the connection to this place: the coordinator may have begun anew, and a connection from before waits for long.
+    fn failed(&mut self, (_, address): VpnPlace) {
+        self.kept.remove(&address);
+    }
+}
+
 /// Keeps them until that fails; then the uplink has none.
 async fn keep(performer: Performer, uplink: Uplink) -> Result<(), Error> {
     let ended = follow(&performer, &uplink).await;
@@ -53,6 +72,7 @@ async fn follow(performer: &Performer, uplink: &Uplink) -> Result<(), Error> {
     let member = performer.member();
     let (own, facts) = (member.identity.holder.machine, performer.board().facts().clone());
     let dialler = Dialler::new(&member.identity, member.recorded.key_generation, &facts)?;
+    let mut connections = Connections { dialler, kept: BTreeMap::new() };
     let (mut orders, desired) = (performer.ordered(), performer.desired());
     let mut standstill = facts.standstills().watch();
     let mut keeper = AddressKeeper::begin(clock::now());
@@ -61,9 +81,13 @@ async fn follow(performer: &Performer, uplink: &Uplink) -> Result<(), Error> {
         keeper.name(named(&mut orders)?);
         let places = places(&desired.borrow(), own);
         if let Some((nth, addresses)) = keeper.question(clock::now()) {
-            let dialler = dialler.clone();
+            // Nobody to ask is no answer, too.
             let place = places.get(nth % places.len().max(1)).copied();
-            asked.spawn(async move { timeout(ANSWERS, dialler.hold(place?, addresses)).await.ok() });
+            let coordinator = place.map(|place| connections.to(place));
+            asked.spawn(async move {
+                let answer = attend::hold(coordinator?, addresses, ANSWERS).await;
+                Some((place?, answer))
+            });
         }
         let held = keeper.held(clock::now());
         let is_tried = again.is_none_or(|at| clock::now() >= at);
@@ -76,9 +100,10 @@ async fn follow(performer: &Performer, uplink: &Uplink) -> Result<(), Error> {
         tokio::select! {
             Some(answer) = asked.join_next() => {
                 let granted = match answer {
-                    Ok(Some(Ok(granted))) => Some(granted),
-                    Ok(Some(Err(error))) => {
+                    Ok(Some((_, Ok(granted)))) => Some(granted),
+                    Ok(Some((place, Err(error)))) => {
                         tracing::debug!(error = %Chain(&error), "a coordinator does not say which addresses may be held");
+                        connections.failed(place);
                         None
                     }
                     Ok(None) | Err(_) => None,
@@ -87,7 +112,10 @@ async fn follow(performer: &Performer, uplink: &Uplink) -> Result<(), Error> {
             }
             changed = orders.changed() => if changed.is_err() { return Ok(()) },
             // Its clock does not say how long it was away.
-            () = standstill.wait() => (keeper, asked) = (AddressKeeper::begin(clock::now()), JoinSet::new()),
+            () = standstill.wait() => {
+                (keeper, asked) = (AddressKeeper::begin(clock::now()), JoinSet::new());
+                connections.kept.clear();
+            }
             () = until(next) => {}
         }
     }

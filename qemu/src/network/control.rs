@@ -58,8 +58,22 @@ pub enum NetworkQuestion {
     },
     /// Let programs of the host that know a word say in SOCKS5 where in the network they want to go; it is no error that they may.
     Proxy {},
+    /// Carry connections to a port of the host's loopback to a port of whichever machine answers; it is no error that they are.
+    Forward(PortForward),
+    /// Lead what no machine has outside, to the host's networks; it is no error that it is led there.
+    LeadOutside {},
     /// Tell of all machines.
     Status {},
+}
+
+/// Port of the host's loopback that leads to a port of whichever machine answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortForward {
+    /// TCP port of the host's loopback.
+    pub host: u16,
+    /// TCP port of a machine.
+    pub machine: u16,
 }
 
 /// A machine of the network.
@@ -244,6 +258,8 @@ mod tests {
             NetworkQuestion::SetFaults { name: "m2".into(), direction: Some(Direction::Sent), faults },
             NetworkQuestion::Capture { name: "m2".into(), file: None },
             NetworkQuestion::Proxy {},
+            NetworkQuestion::Forward(PortForward { host: 8080, machine: 80 }),
+            NetworkQuestion::LeadOutside {},
             NetworkQuestion::Status {},
         ] {
             assert_eq!(question(&line(&said).unwrap()).unwrap(), said);

@@ -15,6 +15,11 @@ use super::proxy::{Caller, Progress};
 use super::proxy_word::ProxyWord;
 use super::switch::Port;
 use super::wiring::Wiring;
+use crate::machine::Mac;
+
+mod race;
+
+use race::{Lap, Race};
 
 /// Connections at a time; more wait in the host's own queues. Each costs twice the gateway's buffer.
 const CONNECTIONS: usize = 256;
@@ -25,6 +30,8 @@ pub(super) struct Forwards {
     doors: Vec<Door>,
     /// Callers of the proxy that are not connected yet.
     callers: Vec<Caller>,
+    /// Callers whom no machine has answered yet.
+    races: Vec<Race>,
     streams: Vec<Stream>,
 }
 
@@ -39,6 +46,8 @@ struct Door {
 enum Leads {
     /// To this port.
     To(GatewayTarget, u16),
+    /// To this port of whichever machine answers; of the one that did last, if it does again.
+    ToAny(u16, Option<Mac>),
     /// To where somebody says who knows this.
     Anywhere(ProxyWord),
 }
@@ -94,9 +103,19 @@ impl Forwards {
         self.listen(host, gateway, Leads::To(target, port))
     }
 
+    /// Listens on this port of the loopback for whoever wants a port of any machine.
+    pub(super) fn add_any(&mut self, host: u16, gateway: Port, port: u16) -> io::Result<SocketAddrV4> {
+        self.listen(host, gateway, Leads::ToAny(port, None))
+    }
+
     /// Listens for programs that say in SOCKS where they want to go.
     pub(super) fn add_proxy(&mut self, gateway: Port, word: ProxyWord) -> io::Result<SocketAddrV4> {
         self.listen(0, gateway, Leads::Anywhere(word))
+    }
+
+    /// Carries bytes between a connection that a machine called for and the socket outside that answered.
+    pub(super) fn adopt(&mut self, socket: TcpStream, connection: Connection) {
+        self.streams.push(Stream::new(socket, connection));
     }
 
     fn listen(&mut self, host: u16, gateway: Port, leads: Leads) -> io::Result<SocketAddrV4> {
@@ -110,7 +129,7 @@ impl Forwards {
     /// The sockets to wait for, and what for. One that has nothing to say is not among them: poll(2) would tell of its end
     /// again and again.
     pub(super) fn waits(&self, gateway: &Gateway) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
-        let is_full = self.streams.len() + self.callers.len() >= CONNECTIONS;
+        let is_full = self.streams.len() + self.callers.len() + self.races.len() >= CONNECTIONS;
         let doors = self.doors.iter().enumerate().filter(|_| !is_full);
         let doors = doors.map(|(index, door)| (Source::Door(index), door.listener.as_fd(), PollFlags::IN));
         let streams = self.streams.iter().enumerate().filter_map(|(index, stream)| {
@@ -122,9 +141,9 @@ impl Forwards {
         doors.chain(callers).chain(streams).collect()
     }
 
-    /// When the next caller has been silent for too long.
+    /// When the next caller has been silent for too long, or waits for the next machine.
     pub(super) fn next_end(&self) -> Option<Duration> {
-        self.callers.iter().filter_map(Caller::until).min()
+        self.callers.iter().filter_map(Caller::until).chain(self.races.iter().map(Race::next)).min()
     }
 
     /// Takes note that one of them is ready.
@@ -145,6 +164,12 @@ impl Forwards {
                         Leads::Anywhere(word) => {
                             self.callers.push(Caller::new(socket, door.gateway, word.clone(), now));
                         }
+                        Leads::ToAny(port, last) => {
+                            let (one, others) =
+                                wiring.gateway.cards().partition::<Vec<_>, _>(|card| Some(*card) == *last);
+                            let cards = one.into_iter().chain(others).collect();
+                            self.races.push(Race::new(socket, (index, door.gateway), *port, cards, now));
+                        }
                         Leads::To(target, port) => match wiring.open(door.gateway, *target, *port) {
                             None => refuse(&socket),
                             Some(connection) => self.streams.push(Stream::new(socket, connection)),
@@ -156,8 +181,9 @@ impl Forwards {
     }
 
     /// Moves every byte that can move; whether one did, or a stream ended.
-    pub(super) fn carry(&mut self, gateway: &mut Gateway, now: Duration) -> bool {
-        let mut some = self.connect(gateway, now);
+    pub(super) fn carry(&mut self, wiring: &mut Wiring, now: Duration) -> bool {
+        let mut some = self.connect(&mut wiring.gateway, now) | self.run_races(wiring, now);
+        let gateway = &mut wiring.gateway;
         self.streams.retain_mut(|stream| {
             let carried = stream.carry(gateway);
             some |= !matches!(carried, Carried::Some(false));
@@ -186,6 +212,24 @@ impl Forwards {
             }
         }
         self.callers.len() < before
+    }
+
+    /// The same for those whom any machine may answer.
+    fn run_races(&mut self, wiring: &mut Wiring, now: Duration) -> bool {
+        let before = self.races.len();
+        for mut race in std::mem::take(&mut self.races) {
+            match race.look(wiring, now) {
+                Lap::Goes => self.races.push(race),
+                Lap::Lost => refuse(&race.socket),
+                Lap::Won(card, connection) => {
+                    if let Leads::ToAny(_, last) = &mut self.doors[race.door].leads {
+                        *last = Some(card);
+                    }
+                    self.streams.push(Stream::new(race.socket, connection));
+                }
+            }
+        }
+        self.races.len() < before
     }
 }
 
@@ -290,13 +334,12 @@ fn refuse(socket: &TcpStream) {
 mod tests {
     use super::*;
     use crate::deadline::Stopwatch;
-    use crate::machine::Mac;
     use crate::network::GatewaySetup;
 
     /// More callers and streams than there is room for wait in the host's own queues.
     #[test]
     fn whoever_comes_is_taken_as_long_as_there_is_a_place() {
-        let (mut gateway, mut forwards) = (Gateway::default(), Forwards::default());
+        let (mut wiring, mut forwards) = (Wiring::new(7), Forwards::default());
         let door = forwards.add_proxy(Port(0), ProxyWord::draw().unwrap()).unwrap();
         let socket = TcpStream::connect(door).unwrap();
         let is_open = |forwards: &Forwards| {
@@ -314,29 +357,29 @@ mod tests {
             pool: (machine, machine),
             lease_seconds: 60,
         };
-        let leg = gateway.add(&setup, Stopwatch::start().began()).unwrap();
-        let taken = gateway.open(leg, GatewayTarget::Address(machine), 7836).unwrap();
+        let leg = wiring.gateway.add(&setup, Stopwatch::start().began()).unwrap();
+        let taken = wiring.gateway.open(leg, GatewayTarget::Address(machine), 7836).unwrap();
         forwards.streams.push(Stream::new(socket.try_clone().unwrap(), taken));
         assert!(is_open(&forwards), "one place is left");
         forwards.callers.push(caller());
         assert!(!is_open(&forwards));
         // Those that say nothing give theirs up.
         let end = forwards.next_end().unwrap();
-        forwards.carry(&mut gateway, end);
+        forwards.carry(&mut wiring, end);
         assert!(is_open(&forwards));
     }
 
     /// Places are few: who says nothing gives its own up.
     #[test]
     fn a_program_that_does_not_say_where_to_is_left() {
-        let (listener, mut gateway, mut forwards) =
-            (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Gateway::default(), Forwards::default());
+        let (listener, mut wiring, mut forwards) =
+            (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Wiring::new(7), Forwards::default());
         let mut silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, begun) = (listener.accept().unwrap().0, Duration::from_secs(5));
         forwards.callers.push(Caller::new(accepted, Port(0), ProxyWord::draw().unwrap(), begun));
         let end = forwards.next_end().expect("it is waited for, and not for ever");
-        assert!(!forwards.carry(&mut gateway, end.saturating_sub(Duration::from_millis(1))));
-        assert!(forwards.carry(&mut gateway, end) && forwards.next_end().is_none());
+        assert!(!forwards.carry(&mut wiring, end.saturating_sub(Duration::from_millis(1))));
+        assert!(forwards.carry(&mut wiring, end) && forwards.next_end().is_none());
         assert_eq!(silent.read(&mut [0]).unwrap(), 0);
     }
 }

@@ -1,22 +1,23 @@
 //! A router of our own with an address on every segment that has one: it gives leases, knows machines by name, carries
 //! connections into the network, and packets from one segment to another. Pure: frames, bytes and `now` in, frames and
-//! bytes out. Nothing goes through it to the host's own network.
+//! bytes out. Nothing goes through it to the host's own network, unless it is told to lead outside.
 //!
 //! ```text
 //!   frame from a segment ─┬─ leases        DHCP
 //!                         ├─ names         DNS
 //!                         ├─ masquerade ─► frame to another segment
-//!                         └─ TCP stack ◄─► bytes of connections, which the shell has the other ends of
+//!                         ├─ TCP stack ◄─► bytes of connections, which the shell has the other ends of
+//!                         └─ outside    ─► calls and datagrams to what no segment has, for the shell
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use dhcp::Prefix;
 use dhcp::server::Config as LeasesConfig;
-use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::iface::{Config, SocketHandle};
 use smoltcp::socket::tcp;
 use smoltcp::wire::{
     ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpCidr, Ipv4Cidr,
@@ -25,12 +26,17 @@ use smoltcp::wire::{
 use super::frame::{Frame, HEADER};
 use super::leases::{LeaseState, Leases};
 use super::names;
-use super::wire::{Wire, instant};
+use super::wire::IpPacket;
 use crate::machine::Mac;
 
 mod masquerade;
+mod outside;
+mod stack;
 
 use masquerade::{Masquerade, Packet};
+use outside::Outside;
+pub(super) use outside::{Departure, Flow, is_outside};
+use stack::{Ends, Stack};
 
 /// Addresses of the gateway on a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +99,8 @@ pub(super) struct Gateway {
     legs: Vec<Leg>,
     names: BTreeMap<String, Mac>,
     masquerade: Masquerade,
+    /// The way out of the network, if there is one.
+    outside: Option<Outside>,
     connections: BTreeMap<Connection, Held>,
     opened: u64,
 }
@@ -102,24 +110,20 @@ struct Leg {
     leases: Leases,
     /// Where the addresses of the segment are, as their owners said.
     neighbours: BTreeMap<Ipv4Addr, Mac>,
-    interface: Interface,
-    wire: Wire,
-    sockets: SocketSet<'static>,
+    stack: Stack<Frame>,
     /// Frames that were made without the stack.
     made: VecDeque<Frame>,
-    next: Next,
 }
 
-/// When the stack has something to do.
+/// Which stack a connection ends in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    Now,
-    At(Duration),
-    WhenStirred,
+enum Place {
+    Leg(LegId),
+    Outside(Flow),
 }
 
 struct Held {
-    leg: LegId,
+    place: Place,
     socket: SocketHandle,
     ended: Ended,
     kept: Kept,
@@ -139,10 +143,6 @@ enum Kept {
     UntilItIsOver,
 }
 
-/// Bytes on their way in each direction of a connection: 20 Mbit/s over a path of 100 ms there and back.
-pub(super) const BUFFER: usize = 256 * 1024;
-/// A connection ends when the machine says nothing to what it was sent for so long; Linux gives up a first packet then.
-const PATIENCE: Duration = Duration::from_secs(127);
 /// Ports that connections have here; flows that are only passed on have others.
 const PORTS: Range<u16> = 40_000..65_000;
 /// Addresses of one segment whose places are known: more than its prefix ever holds in use.
@@ -171,6 +171,11 @@ impl Gateway {
         self.names.get(name).copied()
     }
 
+    /// Cards of all machines that have a name.
+    pub(super) fn cards(&self) -> impl Iterator<Item = Mac> {
+        self.names.values().copied()
+    }
+
     /// The address that the card holds of this segment, or has been offered.
     pub(super) fn lease(&self, leg: LegId, card: Mac) -> Option<Ipv4Addr> {
         self.legs[leg.0].leases.of(card)
@@ -187,35 +192,72 @@ impl Gateway {
         }
     }
 
+    /// From now on what no segment has is led outside.
+    pub(super) fn lead_outside(&mut self) {
+        self.outside.get_or_insert_with(Outside::new);
+    }
+
+    /// Calls and datagrams of machines to somebody outside, since the last time.
+    pub(super) fn departures(&mut self) -> VecDeque<Departure> {
+        self.outside.as_mut().map(Outside::departures).unwrap_or_default()
+    }
+
+    /// Somebody outside has answered a call: a connection with the machine, unless it no longer calls.
+    pub(super) fn answered(&mut self, flow: Flow, now: Duration) -> Option<Connection> {
+        let socket = self.outside.as_mut()?.answered(flow, now)?;
+        Some(self.hold(Place::Outside(flow), socket))
+    }
+
+    /// Ends a call that nobody outside answers: the machine is told.
+    pub(super) fn refused(&mut self, flow: Flow) {
+        if let Some(outside) = &mut self.outside {
+            outside.refused(flow);
+        }
+    }
+
+    /// A datagram from outside for the machine that spoke there.
+    pub(super) fn arrived(&mut self, flow: Flow, payload: &[u8]) {
+        if let Some(packet) = outside::packet(flow, payload) {
+            self.pass_on(&packet);
+        }
+    }
+
     /// Takes a frame from a segment.
     pub(super) fn receive(&mut self, id: LegId, frame: Frame, now: Duration) {
         let leg = &mut self.legs[id.0];
-        leg.next = Next::Now;
         if let Some(answer) = leg.leases.handle(frame.bytes(), now) {
             return leg.made.extend(answer);
         }
         let find =
             |name: &str| self.names.get(name).and_then(|card| self.legs.iter().find_map(|leg| leg.leases.of(*card)));
         if let Some(answer) = names::handle(&frame, |address| address == self.legs[id.0].setup.address, find) {
-            return self.legs[id.0].made.extend(answer);
+            // A name that nobody here has is somebody's outside.
+            if self.outside.is_none() || !answer.as_ref().is_some_and(names::is_unknown) {
+                return self.legs[id.0].made.extend(answer);
+            }
         }
         let leg = &mut self.legs[id.0];
         leg.learn(&frame);
         match leg.packet(&frame) {
-            None => leg.wire.incoming.push_back(frame),
+            None => leg.stack.hear(frame),
             Some(packet) if *packet.destination.ip() == leg.setup.address => {
-                match self.masquerade.come_back(&packet, now) {
-                    None => leg.wire.incoming.push_back(frame),
-                    Some(packet) => self.pass_on(&packet),
+                match (self.masquerade.come_back(&packet, now), &mut self.outside) {
+                    (Some(packet), _) => self.pass_on(&packet),
+                    (None, Some(outside)) if packet.destination.port() == names::PORT => outside.receive(&packet),
+                    (None, _) => leg.stack.hear(frame),
                 }
             }
             Some(packet) => {
                 let to = *packet.destination.ip();
-                let other = self.legs.iter().enumerate().find(|(other, leg)| *other != id.0 && leg.is_near(to));
-                if let Some(address) = other.map(|(_, leg)| leg.setup.address).filter(|address| *address != to)
-                    && let Some(packet) = self.masquerade.leave(&packet, address, now)
-                {
-                    self.pass_on(&packet);
+                let near = self.legs.iter().position(|leg| leg.is_near(to));
+                match (near.map(|other| (other, self.legs[other].setup.address)), &mut self.outside) {
+                    (Some((other, address)), _) if other != id.0 && address != to => {
+                        if let Some(packet) = self.masquerade.leave(&packet, address, now) {
+                            self.pass_on(&packet);
+                        }
+                    }
+                    (None, Some(outside)) => outside.receive(&packet),
+                    (Some(_), _) | (None, None) => {}
                 }
             }
         }
@@ -231,78 +273,83 @@ impl Gateway {
         }
     }
 
-    /// Lets the stack of a segment work, where there is something to do.
+    /// Lets the stack of a segment work, and that of the way out, where there is something to do.
     pub(super) fn poll(&mut self, id: LegId, now: Duration) {
-        let leg = &mut self.legs[id.0];
-        if leg.next == Next::WhenStirred || matches!(leg.next, Next::At(at) if now < at) {
-            return;
+        if self.outside.as_mut().is_some_and(|outside| outside.stack.poll(now)) {
+            self.let_go(|place| matches!(place, Place::Outside(_)));
         }
-        let _changed = leg.interface.poll(instant(now), &mut leg.wire, &mut leg.sockets);
-        self.connections.retain(|_, held| {
-            let over = held.leg == id && held.kept == Kept::UntilItIsOver && leg.is_over(held.socket);
-            if over {
-                leg.sockets.remove(held.socket);
+        while let Some(IpPacket(packet)) = self.outside.as_mut().and_then(|outside| outside.stack.say()) {
+            self.pass_on(&packet);
+        }
+        if self.legs[id.0].stack.poll(now) {
+            self.let_go(|place| place == Place::Leg(id));
+        }
+    }
+
+    /// Lets go of connections there that are over.
+    fn let_go(&mut self, is_there: impl Fn(Place) -> bool) {
+        let held = self.connections.iter().filter(|(_, held)| is_there(held.place) && held.kept == Kept::UntilItIsOver);
+        let held: Vec<_> = held.map(|(connection, held)| (*connection, held.place, held.socket)).collect();
+        for (connection, place, socket) in held {
+            let Some(ends) = self.ends(place).filter(|ends| ends.is_over(socket)) else { continue };
+            ends.remove(socket);
+            self.connections.remove(&connection);
+            if let (Place::Outside(flow), Some(outside)) = (place, &mut self.outside) {
+                outside.forget(flow);
             }
-            !over
-        });
-        let at = leg.interface.poll_delay(instant(now), &leg.sockets).map(|delay| now + Duration::from(delay));
-        leg.next = at.map_or(Next::WhenStirred, Next::At);
+        }
     }
 
     /// Time until [`Self::poll`] has to be called even if no frame comes.
     pub(super) fn poll_delay(&self, id: LegId, now: Duration) -> Option<Duration> {
-        match self.legs[id.0].next {
-            Next::Now => Some(Duration::ZERO),
-            Next::At(at) => Some(at.saturating_sub(now)),
-            Next::WhenStirred => None,
-        }
+        let outside = self.outside.as_ref().and_then(|outside| outside.stack.poll_delay(now));
+        self.legs[id.0].stack.poll_delay(now).into_iter().chain(outside).min()
     }
 
     /// The next frame for a segment.
     pub(super) fn send(&mut self, id: LegId) -> Option<Frame> {
         let leg = &mut self.legs[id.0];
-        leg.made.pop_front().or_else(|| leg.wire.outgoing.pop_front())
+        leg.made.pop_front().or_else(|| leg.stack.say())
     }
 
     /// Begins a connection to a port of a machine of that segment; none when it is not known where the machine is.
     pub(super) fn open(&mut self, id: LegId, target: GatewayTarget, port: u16) -> Option<Connection> {
         let leg = &mut self.legs[id.0];
         let address = match target {
-            GatewayTarget::Card(card) => leg.leases.of(card)?,
+            GatewayTarget::Card(card) => {
+                let address = leg.leases.of(card)?;
+                // While one machine is silent the stack would ask for no other.
+                leg.is_at(address, card);
+                address
+            }
             GatewayTarget::Address(address) => Some(address).filter(|address| leg.is_near(*address))?,
         };
-        let buffer = || tcp::SocketBuffer::new(vec![0; BUFFER]);
-        let mut socket = tcp::Socket::new(buffer(), buffer());
-        // What is asked in small pieces is not held up; whoever is outside collects what he wants to.
-        socket.set_nagle_enabled(false);
-        socket.set_timeout(Some(PATIENCE.into()));
         let own = PORTS.start + u16::try_from(self.opened % (PORTS.len() as u64)).expect("there are fewer ports");
-        socket.connect(leg.interface.context(), (address, port), (leg.setup.address, own)).ok()?;
+        let (to, from) = (SocketAddrV4::new(address, port), SocketAddrV4::new(leg.setup.address, own));
+        let socket = leg.stack.connect(to, from)?;
+        Some(self.hold(Place::Leg(id), socket))
+    }
+
+    /// Keeps a connection that was just made.
+    fn hold(&mut self, place: Place, socket: SocketHandle) -> Connection {
         let connection = Connection(self.opened);
         self.opened += 1;
-        leg.next = Next::Now;
-        let socket = leg.sockets.add(socket);
-        self.connections.insert(connection, Held { leg: id, socket, ended: Ended::No, kept: Kept::Yes });
-        Some(connection)
+        self.connections.insert(connection, Held { place, socket, ended: Ended::No, kept: Kept::Yes });
+        connection
     }
 
     /// Whether a connection takes bytes now.
     pub(super) fn takes(&self, connection: Connection) -> bool {
-        self.connections.get(&connection).is_some_and(|held| {
-            let socket: &tcp::Socket<'_> = self.legs[held.leg.0].sockets.get(held.socket);
-            socket.can_send()
-        })
+        self.looked_at(connection).is_some_and(|socket| socket.can_send())
     }
 
     /// Has `fill` put bytes into a connection, and say how many.
     pub(super) fn put<T>(&mut self, connection: Connection, fill: impl FnOnce(&mut [u8]) -> (usize, T)) -> Option<T> {
-        self.stir(connection);
         self.socket(connection)?.send(fill).ok()
     }
 
     /// There will be no more.
     pub(super) fn finish(&mut self, connection: Connection) {
-        self.stir(connection);
         if let Some(socket) = self.socket(connection) {
             socket.close();
         }
@@ -310,16 +357,17 @@ impl Gateway {
 
     /// Looks whether the connection has bytes to read.
     pub(super) fn incoming(&mut self, connection: Connection) -> Incoming {
-        let Some(held) = self.connections.get_mut(&connection) else { return Incoming::Broken };
-        let socket: &tcp::Socket<'_> = self.legs[held.leg.0].sockets.get(held.socket);
+        let Some(socket) = self.looked_at(connection) else { return Incoming::Broken };
         if socket.can_recv() {
             return Incoming::Bytes;
         }
+        let state = socket.state();
+        let Some(held) = self.connections.get_mut(&connection) else { return Incoming::Broken };
         use tcp::State::{
             CloseWait, Closed, Closing, Established, FinWait1, FinWait2, LastAck, Listen, SynReceived, SynSent,
             TimeWait,
         };
-        match socket.state() {
+        match state {
             Listen | SynSent | SynReceived | Established | FinWait1 | FinWait2 => Incoming::Later,
             CloseWait | Closing | LastAck | TimeWait => {
                 held.ended = Ended::Yes;
@@ -332,16 +380,18 @@ impl Gateway {
 
     /// Has `drain` take bytes of a connection, and say how many.
     pub(super) fn take<T>(&mut self, connection: Connection, drain: impl FnOnce(&mut [u8]) -> (usize, T)) -> Option<T> {
-        self.stir(connection);
         self.socket(connection)?.recv(drain).ok()
     }
 
     /// Releases a connection that nobody outside has any more. What was put into a connection that was finished still
     /// arrives.
     pub(super) fn release(&mut self, connection: Connection) {
-        self.stir(connection);
         if let Some(held) = self.connections.get_mut(&connection) {
             held.kept = Kept::UntilItIsOver;
+            let place = held.place;
+            if let Some(ends) = self.ends(place) {
+                ends.stir();
+            }
         }
     }
 
@@ -353,14 +403,25 @@ impl Gateway {
         self.release(connection);
     }
 
-    fn socket(&mut self, connection: Connection) -> Option<&mut tcp::Socket<'static>> {
-        let held = self.connections.get(&connection)?;
-        Some(self.legs[held.leg.0].sockets.get_mut(held.socket))
+    /// The end of a connection, to be looked at.
+    fn looked_at(&self, connection: Connection) -> Option<&tcp::Socket<'static>> {
+        let Held { place, socket, .. } = self.connections.get(&connection)?;
+        let ends = match place {
+            Place::Leg(leg) => &self.legs[leg.0].stack.ends,
+            Place::Outside(_) => &self.outside.as_ref()?.stack.ends,
+        };
+        Some(ends.socket(*socket))
     }
 
-    fn stir(&mut self, connection: Connection) {
-        if let Some(held) = self.connections.get(&connection) {
-            self.legs[held.leg.0].next = Next::Now;
+    fn socket(&mut self, connection: Connection) -> Option<&mut tcp::Socket<'static>> {
+        let Held { place, socket, .. } = *self.connections.get(&connection)?;
+        Some(self.ends(place)?.socket_mut(socket))
+    }
+
+    fn ends(&mut self, place: Place) -> Option<&mut Ends> {
+        match place {
+            Place::Leg(leg) => Some(&mut self.legs[leg.0].stack.ends),
+            Place::Outside(_) => Some(&mut self.outside.as_mut()?.stack.ends),
         }
     }
 }
@@ -378,25 +439,16 @@ impl Leg {
             lease_seconds,
         };
         let leases = Leases::new(config, mac, epoch)?;
-        let mut wire = Wire::default();
-        let config = Config::new(EthernetAddress(mac.0).into());
-        let mut interface = Interface::new(config, &mut wire, instant(Duration::ZERO));
-        interface.update_ip_addrs(|all| {
-            let own = IpCidr::from(Ipv4Cidr::new(address, prefix.bits()));
-            all.push(own).expect("there is room for the first address");
+        let own = IpCidr::from(Ipv4Cidr::new(address, prefix.bits()));
+        let stack = Stack::new(Config::new(EthernetAddress(mac.0).into()), |interface| {
+            interface.update_ip_addrs(|all| all.push(own).expect("there is room for the first address"));
         });
-        let (sockets, neighbours, made) = (SocketSet::new(vec![]), BTreeMap::new(), VecDeque::new());
-        Ok(Self { setup, leases, neighbours, interface, wire, sockets, made, next: Next::WhenStirred })
+        Ok(Self { setup, leases, neighbours: BTreeMap::new(), stack, made: VecDeque::new() })
     }
 
     /// Whether an address belongs to the segment.
     fn is_near(&self, address: Ipv4Addr) -> bool {
         self.setup.prefix.joins(self.setup.address, address)
-    }
-
-    fn is_over(&self, socket: SocketHandle) -> bool {
-        let socket: &tcp::Socket<'_> = self.sockets.get(socket);
-        socket.state() == tcp::State::Closed
     }
 
     /// The packet that a frame for this station carries.
@@ -432,8 +484,7 @@ impl Leg {
         });
         let frame = frame(card, self.setup.mac, EthernetProtocol::Arp, &answer);
         self.learn(&frame);
-        self.wire.incoming.push_back(frame);
-        self.next = Next::Now;
+        self.stack.hear(frame);
     }
 
     /// Sends a packet of another segment to a machine of this one. The first one asks where that is, and is lost: whoever

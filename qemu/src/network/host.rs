@@ -87,7 +87,7 @@ pub(super) struct Station {
     mac: Mac,
     routes: Vec<StaticRoute>,
     interface: Interface,
-    wire: Wire,
+    wire: Wire<Frame>,
     sockets: SocketSet<'static>,
     probes: [SocketHandle; 2],
     errors: SocketHandle,

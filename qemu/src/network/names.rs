@@ -32,7 +32,7 @@ enum Code {
 }
 
 /// Port of a resolver.
-const PORT: u16 = 53;
+pub(super) const PORT: u16 = 53;
 
 /// Takes a frame; none when it is not for a resolver whose address `is_own`. The answer is a frame, too, if there is one.
 pub(super) fn handle(
@@ -54,6 +54,12 @@ pub(super) fn handle(
         });
         Frame::parse(&bytes.ok()?).ok()
     }))
+}
+
+/// Whether an answer of [`handle`] says that there is no such name here.
+pub(super) fn is_unknown(answer: &Frame) -> bool {
+    let code = datagram::parse(answer.bytes()).ok().and_then(|answer| Some(answer.payload.get(3)? & 0x0f));
+    code == Some(Code::NoSuchName as u8)
 }
 
 /// The answer to a query; none for what is no query at all. `find` is asked for the address of a name in small letters.

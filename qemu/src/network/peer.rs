@@ -17,7 +17,7 @@ pub(super) const BUFFER: usize = 64 * 1024;
 
 pub(super) struct Peer {
     interface: Interface,
-    wire: Wire,
+    wire: Wire<Frame>,
     sockets: SocketSet<'static>,
     socket: SocketHandle,
 }

@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use super::forwards::{Forwards, Source};
 use super::frame::{self, Decoder};
 use super::host::NoReport;
+use super::outlets::{Outlet, Outlets, WayOut};
 use super::pcap;
 use super::scan::{Report, Scan};
 use super::switch::Port;
@@ -81,6 +82,7 @@ impl Running {
             sought_at: Duration::ZERO,
             machines: BTreeMap::new(),
             forwards: Forwards::default(),
+            outlets: None,
             scans: BTreeMap::new(),
             captures: BTreeMap::new(),
             woken,
@@ -145,6 +147,8 @@ pub(super) struct Shell {
     sought_at: Duration,
     machines: BTreeMap<Port, Socket>,
     pub(super) forwards: Forwards,
+    /// Sockets that lead outside, if anything may.
+    outlets: Option<Outlets>,
     scans: BTreeMap<Port, Sender<Found>>,
     captures: BTreeMap<Port, BufWriter<File>>,
     woken: UnixStream,
@@ -177,6 +181,12 @@ impl Shell {
         self.machines.get(&port).is_some_and(|socket| socket.card.is_some())
     }
 
+    /// From now on what no segment has is outside, where this says.
+    pub(super) fn lead_outside(&mut self, way_out: WayOut) {
+        self.wiring.gateway.lead_outside();
+        self.outlets.get_or_insert_with(|| Outlets::new(way_out));
+    }
+
     /// Begins a scan; what it finds comes over the channel.
     pub(super) fn scan(&mut self, host: Port, scan: Scan) -> Receiver<Found> {
         let (result, answer) = channel();
@@ -207,7 +217,11 @@ impl Shell {
         while self.take_orders() {
             self.seek();
             self.wiring.poll(self.clock.elapsed());
-            while self.forwards.carry(&mut self.wiring.gateway, self.clock.elapsed()) {
+            while self.forwards.carry(&mut self.wiring, self.clock.elapsed()) {
+                self.wiring.poll(self.clock.elapsed());
+            }
+            if let Some(outlets) = &mut self.outlets {
+                outlets.depart(&mut self.wiring.gateway, self.clock.elapsed());
                 self.wiring.poll(self.clock.elapsed());
             }
             self.tell_results();
@@ -215,9 +229,8 @@ impl Shell {
             for (port, socket) in &mut self.machines {
                 socket.write(*port, &mut self.wiring);
             }
-            for ready in self.wait() {
-                self.serve(ready, &mut buffer);
-            }
+            let ready = self.wait();
+            self.serve(&ready, &mut buffer);
         }
     }
 
@@ -273,7 +286,8 @@ impl Shell {
     fn wait(&mut self) -> Vec<Ready> {
         let now = self.clock.elapsed();
         let silent = self.forwards.next_end().map(|end| end.saturating_sub(now));
-        let delay = [self.wiring.poll_delay(now), self.time_to_seek(), silent].into_iter().flatten().min();
+        let unanswered = self.outlets.as_ref().and_then(Outlets::next_end).map(|end| end.saturating_sub(now));
+        let delay = [self.wiring.poll_delay(now), self.time_to_seek(), silent, unanswered].into_iter().flatten().min();
         let timeout = delay.and_then(|delay| Timespec::try_from(delay).ok());
         let mut sources = Vec::new();
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
@@ -287,6 +301,11 @@ impl Shell {
         let forwards = self.forwards.waits(&self.wiring.gateway);
         for (source, socket, flags) in &forwards {
             sources.push(Ready::Forward(*source));
+            fds.push(PollFd::new(socket, *flags));
+        }
+        let outlets = self.outlets.as_ref().map(Outlets::waits).unwrap_or_default();
+        for (outlet, socket, flags) in &outlets {
+            sources.push(Ready::Outlet(*outlet));
             fds.push(PollFd::new(socket, *flags));
         }
         let looked = (0..LOOKS).any(|_| {
@@ -307,24 +326,31 @@ impl Shell {
         sources.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready).map(|(source, _)| source).collect()
     }
 
-    fn serve(&mut self, ready: Ready, buffer: &mut [u8]) {
-        let wiring = &mut self.wiring;
-        match ready {
-            Ready::Forward(source) => self.forwards.ready(source, wiring, self.clock.elapsed()),
-            Ready::Card(port) => {
-                if let Some(socket) = self.machines.get_mut(&port) {
-                    socket.read(port, wiring, self.clock.elapsed(), buffer);
+    fn serve(&mut self, ready: &[Ready], buffer: &mut [u8]) {
+        let (wiring, mut leading) = (&mut self.wiring, Vec::new());
+        for one in ready {
+            match *one {
+                Ready::Forward(source) => self.forwards.ready(source, wiring, self.clock.elapsed()),
+                Ready::Outlet(outlet) => leading.push(outlet),
+                Ready::Card(port) => {
+                    if let Some(socket) = self.machines.get_mut(&port) {
+                        socket.read(port, wiring, self.clock.elapsed(), buffer);
+                    }
                 }
             }
+        }
+        if let Some(outlets) = &mut self.outlets {
+            outlets.ready(&leading, &mut wiring.gateway, &mut self.forwards, self.clock.elapsed());
         }
     }
 }
 
-/// Source that is ready: a machine's cable, or one of the forwards.
+/// Source that is ready: a machine's cable, one of the forwards, or a socket that leads outside.
 #[derive(Clone, Copy)]
 enum Ready {
     Card(Port),
     Forward(Source),
+    Outlet(Outlet),
 }
 
 impl Socket {

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+
+use smoltcp::socket::tcp::State;
 
 use super::*;
 use crate::deadline::Stopwatch;
@@ -210,10 +212,7 @@ const CARD: Mac = Mac::numbered(20);
 
 /// A machine with one service, until `over`.
 fn serve(cable: &Cable, port: u16, over: &AtomicBool) {
-    let Card(mut stream) = Card::plug(cable);
-    let mut peer = Peer::new(CARD, MACHINE, HOST);
-    let (clock, mut decoder, mut buffer) = (Stopwatch::start(), Decoder::default(), vec![0; 65536]);
-    while !over.load(Ordering::Relaxed) {
+    live(cable, |peer| {
         if !peer.tcp().is_open() {
             peer.listen(port);
         }
@@ -222,6 +221,16 @@ fn serve(cable: &Cable, port: u16, over: &AtomicBool) {
             _ if peer.tcp().may_send() => peer.tcp().close(),
             _ => {}
         }
+        !over.load(Ordering::Relaxed)
+    });
+}
+
+/// A machine that does this, as long as it says so.
+fn live(cable: &Cable, mut does: impl FnMut(&mut Peer) -> bool) {
+    let Card(mut stream) = Card::plug(cable);
+    let mut peer = Peer::new(CARD, MACHINE, HOST);
+    let (clock, mut decoder, mut buffer) = (Stopwatch::start(), Decoder::default(), vec![0; 65536]);
+    while does(&mut peer) {
         let mut frames = Vec::new();
         while let Some(frame) = decoder.pop().unwrap() {
             frames.push(Frame::parse(frame).unwrap());
@@ -247,6 +256,16 @@ fn forwarded<T>(faults: Faults, service: u16, port: u16, client: impl FnOnce(Tcp
     led(faults, service, straight, client)
 }
 
+fn gateway_setup() -> GatewaySetup {
+    GatewaySetup {
+        mac: Mac::numbered(1),
+        address: HOST,
+        prefix: dhcp::Prefix::new(24).unwrap(),
+        pool: (Ipv4Addr::new(192, 168, 7, 100), Ipv4Addr::new(192, 168, 7, 109)),
+        lease_seconds: 60,
+    }
+}
+
 /// The same, by the way that the gateway is asked for.
 fn led<T>(
     faults: Faults,
@@ -255,14 +274,7 @@ fn led<T>(
     client: impl FnOnce(TcpStream) -> T,
 ) -> T {
     let segment = segment();
-    let setup = GatewaySetup {
-        mac: Mac::numbered(1),
-        address: HOST,
-        prefix: dhcp::Prefix::new(24).unwrap(),
-        pool: (Ipv4Addr::new(192, 168, 7, 100), Ipv4Addr::new(192, 168, 7, 109)),
-        lease_seconds: 60,
-    };
-    let gateway = segment.gateway(&setup).unwrap();
+    let gateway = segment.gateway(&gateway_setup()).unwrap();
     for direction in Direction::BOTH {
         gateway.cable().set_faults(direction, faults);
     }
@@ -308,6 +320,32 @@ fn a_client_of_the_loopback_gets_through_a_bad_cable() {
 fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
     let read = forwarded(Faults::default(), ECHO, NOTHING, |mut stream| stream.read(&mut [0]));
     assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+/// Address of a machine that is off.
+const OFF: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 19);
+
+/// Bytes that a client hears that says `hello` to a port of any of two machines, of which the first is off.
+fn of_any(port: u16) -> io::Result<Vec<u8>> {
+    let any = |gateway: &Gateway| {
+        for (name, card, address) in [("m1", Mac::numbered(19), OFF), ("m2", CARD, MACHINE)] {
+            gateway.name(name, card);
+            gateway.reserve(card, address, LeaseState::FromBefore);
+        }
+        gateway.forward_to_any(0, port).unwrap()
+    };
+    led(Faults::default(), ECHO, any, |mut stream| {
+        stream.write_all(b"hello")?;
+        stream.shutdown(std::net::Shutdown::Write)?;
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).map(|_| heard)
+    })
+}
+
+/// Proves: S9
+#[test]
+fn a_client_of_any_machine_has_the_one_that_answers() {
+    assert_eq!(of_any(ECHO).unwrap(), b"hello");
 }
 
 /// Bytes that a program hears that says so to the proxy, which asks for this word, and then sends nothing more.
@@ -373,4 +411,53 @@ fn a_client_sees_the_machines_end_while_its_own_is_open() {
         stream.read(&mut [0])
     });
     assert_eq!(read.unwrap(), 0);
+}
+
+/// Place outside that machines may call.
+const PLACE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
+
+/// Bytes that a machine hears that asks at this place outside. The one place where it may ask is this listener.
+fn heard_outside(place: SocketAddrV4, listener: &TcpListener) -> Vec<u8> {
+    let segment = segment();
+    let gateway = segment.gateway(&gateway_setup()).unwrap();
+    let outside = listener.local_addr().unwrap();
+    gateway.0.network.ask(move |shell| {
+        shell.lead_outside(Box::new(move |to| (to == SocketAddrV4::new(PLACE, ECHO)).then_some(outside)));
+    });
+    let (mut called, mut said, mut heard) = (false, false, Vec::new());
+    live(&segment.cable().unwrap(), |peer| {
+        if !called {
+            peer.connect((*place.ip(), place.port()));
+            called = true;
+        }
+        if peer.tcp().state() == State::Established && !said {
+            peer.tcp().send_slice(b"who?").unwrap();
+            said = true;
+        }
+        if peer.tcp().can_recv() {
+            peer.tcp().recv(|bytes| (bytes.len(), heard.extend_from_slice(bytes))).unwrap();
+            peer.tcp().close();
+        }
+        peer.tcp().is_open()
+    });
+    heard
+}
+
+/// Proves: S9
+#[test]
+fn a_machine_reaches_what_is_outside_where_it_may() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let answers = listener.try_clone().unwrap();
+    let there = thread::spawn(move || {
+        let (mut stream, _) = answers.accept().unwrap();
+        let mut asked = [0; 4];
+        stream.read_exact(&mut asked).unwrap();
+        stream.write_all(b"me").unwrap();
+        asked
+    });
+    assert_eq!(heard_outside(SocketAddrV4::new(PLACE, ECHO), &listener), b"me");
+    assert_eq!(&there.join().unwrap(), b"who?");
+    listener.set_nonblocking(true).unwrap();
+    assert_eq!(heard_outside(SocketAddrV4::new(PLACE, NOTHING), &listener), b"", "it is refused");
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }

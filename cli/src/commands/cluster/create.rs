@@ -18,10 +18,12 @@ use clap_complete::engine::ArgValueCandidates;
 use image::{Manifest, VerityPlace};
 use model::{BootClass, NodeName};
 use qemu::host;
+use qemu::network::control::PortForward;
 
 use super::coordinators;
 use super::joining::Joining;
 use super::making::{self, Making, Plan};
+use super::reach::Reach;
 use super::restore::Restoring;
 use super::status;
 use super::waiting::{unless_lost, until_running};
@@ -46,9 +48,12 @@ Examples:
   cairnctl cluster create lab --machines 3 --coordinators 3    any may be off
   cairnctl cluster create lab --machines 5 --coordinators 3 --no-kubernetes
   cairnctl cluster create other --from lab     as `cluster save lab` saved it
+  cairnctl cluster create web --outside --port 8080:80
+                                               pods pull images of the world, and
+                                               http://127.0.0.1:8080 leads to them
 
 Machines are called m1, m2 and so on; they are on one virtual network, which
-leads nowhere else. The first creates the cluster, the others join it, by a
+leads nowhere else, but for --outside and --port. The first creates the cluster, the others join it, by a
 ticket that is used up by them.
 
 With cold start automatic each coordinator's share of the cold-start key is in
@@ -83,6 +88,8 @@ pub(crate) struct Arguments {
     /// Wait until all nodes are Ready, not only until the machines run
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    reach: Reach,
     #[command(flatten)]
     founding: Founding,
 }
@@ -252,7 +259,7 @@ async fn restored(
     };
     let deadline = &Deadline::after(arguments.build.timeout);
     let mut progress = Progress::start();
-    let restoring = Restoring { name, from, image: arguments.build.image.as_deref() };
+    let restoring = Restoring { name, from, image: arguments.build.image.as_deref(), reach: &arguments.reach };
     let machines = restoring.run(context, deadline, &mut progress).await?;
     drop(progress);
     let serves = |status: &MachineStatus| {
@@ -267,7 +274,7 @@ async fn restored(
 
 async fn created(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     arguments.makes_sense()?;
-    let Arguments { machines, build, founding, .. } = arguments;
+    let Arguments { machines, build, founding, reach, .. } = arguments;
     let name = &context.new_name("local")?;
     let deadline = &Deadline::after(build.timeout);
     let mut progress = Progress::start();
@@ -275,7 +282,7 @@ async fn created(arguments: &Arguments, context: &Context, out: &mut dyn Write) 
     let first = build.node_name.clone().unwrap_or_else(ClusterRecord::first_name);
     {
         let (store, lock) = (&context.store, &context.store.lock(name)?);
-        Making { name, plan, store, lock }.first(first.clone(), founding, &mut progress)?;
+        Making { name, plan, store, lock }.first(first.clone(), (founding, reach), &mut progress)?;
     }
     let mut up = Up { name: name.clone(), machines: Vec::new(), kubernetes: founding.kubernetes() };
     let status = first_is_up(arguments, &context.about(name, &first), deadline, &progress).await;
@@ -372,6 +379,13 @@ impl Up {
         let named = |machine: usize| &record.machines()[machine].name;
         for (machine, status) in &self.machines {
             writeln!(out, "cluster `{name}` runs on {} (protection {})", named(*machine), status.protection)?;
+        }
+        let network = record.network.iter();
+        for PortForward { host, machine } in network.clone().flat_map(|network| &network.ports) {
+            writeln!(out, "127.0.0.1:{host} leads to port {machine} of its machines, where it is published")?;
+        }
+        if network.clone().any(|network| network.outside) {
+            writeln!(out, "its machines and pods reach what this host reaches")?;
         }
         if self.machines.iter().any(|(_, status)| status.boot_class == BootClass::Direct) {
             let (kernel, disk) = match self.machines.len() {

@@ -11,6 +11,7 @@ use aws_lc_rs::rand;
 use keys::ticket::Ticket;
 use model::NodeName;
 
+use super::reach::Reach;
 use super::start;
 use crate::enrolment::{self, Becomes, Choices, Founding, Wanted};
 use crate::failure::Failure;
@@ -44,14 +45,26 @@ pub(super) struct Making<'a> {
 
 impl Making<'_> {
     /// A cluster whose first machine starts, or nothing.
-    pub(super) fn first(&self, machine: NodeName, founding: &Founding, progress: &mut Progress) -> Result<(), Failure> {
+    pub(super) fn first(
+        &self,
+        machine: NodeName,
+        (founding, reach): (&Founding, &Reach),
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let network = reach.network(seed()?)?;
         self.store.free(self.name, self.lock)?;
         take_leftovers(self.name, self.store, self.lock)?;
-        let made = self.founded(machine, founding, progress);
+        let made = self.founded(machine, founding, network, progress);
         made.map_err(|failure| take_back(self.name, self.store, self.lock, failure))
     }
 
-    fn founded(&self, machine: NodeName, founding: &Founding, progress: &mut Progress) -> Result<(), Failure> {
+    fn founded(
+        &self,
+        machine: NodeName,
+        founding: &Founding,
+        network: VirtualNetwork,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
         let Self { name, plan, store, lock } = self;
         store.begin(name, lock)?;
         let secret = store.begin_first_machine(name, &machine, lock)?;
@@ -60,7 +73,7 @@ impl Making<'_> {
         let first = &mut record.machines_mut()[0];
         first.name = machine;
         plan.note(first);
-        record.network = Some(VirtualNetwork { seed: seed()? });
+        record.network = Some(network);
         // Before the machine runs: whatever happens from here on, `cluster destroy` finds it.
         store.save(&record, lock)?;
         start::start(&mut record, &[0], store, lock, progress)?;
@@ -189,6 +202,8 @@ mod tests {
         choices: Choices,
         #[command(flatten)]
         founding: Founding,
+        #[command(flatten)]
+        reach: Reach,
     }
 
     fn printed(failure: &Failure) -> String {
@@ -208,7 +223,7 @@ mod tests {
         let making = Making { name, plan, store, lock };
         let (first, mut progress) = (ClusterRecord::first_name(), Progress::start());
 
-        let left = printed(&making.first(first.clone(), &line.founding, &mut progress).unwrap_err());
+        let left = printed(&making.first(first.clone(), (&line.founding, &line.reach), &mut progress).unwrap_err());
         assert!(left.contains("absent") && left.contains("\n  no cluster was made\n"), "{left}");
         assert!(!store.directory(name).exists());
 

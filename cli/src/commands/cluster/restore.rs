@@ -15,6 +15,7 @@ use qemu::saved::CopyPlace;
 
 use super::each;
 use super::making;
+use super::reach::Reach;
 use super::waiting::{unless_lost, until_running};
 use crate::clock::Deadline;
 use crate::context::Context;
@@ -34,6 +35,8 @@ pub(super) struct Restoring<'a> {
     pub from: &'a SavedName,
     /// An image that it has to be of, where one was named.
     pub image: Option<&'a Path>,
+    /// Ways between its network and the host's: those of the saved one may be in use.
+    pub reach: &'a Reach,
 }
 
 /// The network finds machines at its cables within a moment; this only bounds a wait for what is broken.
@@ -88,8 +91,10 @@ impl Restoring<'_> {
         store.begin(self.name, lock)?;
         let mut record = saved.more().record.clone();
         record.name = self.name.clone();
-        let network =
-            record.network.clone().ok_or_else(|| VirtualMachineError::Hardware { name: record.name.clone() })?;
+        let saved_network =
+            record.network.take().ok_or_else(|| VirtualMachineError::Hardware { name: record.name.clone() })?;
+        let network = self.reach.network(saved_network.seed)?;
+        record.network = Some(network.clone());
         for machine in record.machines() {
             store.begin_machine(self.name, &machine.name, lock)?;
         }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::client::{self, AskError};
-use super::{Attach, AttachedMachine, Attachment, Direction, NetworkAnswer, NetworkQuestion, Proxy};
+use super::{Attach, AttachedMachine, Attachment, Direction, NetworkAnswer, NetworkQuestion, PortForward, Proxy};
 use crate::deadline::Deadline;
 use crate::last_words;
 use crate::network::Faults;
@@ -176,6 +176,22 @@ impl NetworkProcess {
     /// [`AskError`]
     pub fn capture(&self, name: &str, file: Option<PathBuf>) -> Result<(), AskError> {
         self.done(&NetworkQuestion::Capture { name: name.to_owned(), file })
+    }
+
+    /// Carries connections to a port of the host's loopback to a port of whichever machine answers.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub fn forward(&self, forward: PortForward) -> Result<(), AskError> {
+        self.done(&NetworkQuestion::Forward(forward))
+    }
+
+    /// Leads what no machine has outside, to the host's networks.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub fn lead_outside(&self) -> Result<(), AskError> {
+        self.done(&NetworkQuestion::LeadOutside {})
     }
 
     /// Where programs of the host that know its word say in SOCKS5 where in the network they want to go.

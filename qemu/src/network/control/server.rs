@@ -15,7 +15,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::detached::{Record, sockets_of};
-use super::{Attach, Attachment, Direction, GATEWAY, LONGEST_QUESTION, Lane, NetworkAnswer, NetworkQuestion, Proxy};
+use super::{
+    Attach, Attachment, Direction, GATEWAY, LONGEST_QUESTION, Lane, NetworkAnswer, NetworkQuestion, PortForward, Proxy,
+};
 use super::{address, card, line, question};
 use crate::deadline::Deadline;
 use crate::machine::{Link, Mac};
@@ -143,6 +145,8 @@ struct House {
     word: ProxyWord,
     /// Where that listens, once somebody has asked for it.
     proxy: Option<SocketAddrV4>,
+    /// Ports of the host's loopback, and the machines' port that each leads to.
+    forwards: BTreeMap<u16, u16>,
 }
 
 struct Resident {
@@ -167,7 +171,8 @@ impl House {
             pool: (Ipv4Addr::new(a, b, c, 15), Ipv4Addr::new(a, b, c, 254)),
             lease_seconds: 86_400,
         })?;
-        Ok(Self { seed, segment, gateway, machines: BTreeMap::new(), word, proxy: None })
+        let (machines, forwards) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { seed, segment, gateway, machines, word, proxy: None, forwards })
     }
 
     fn answer(&mut self, asked: NetworkQuestion) -> NetworkAnswer {
@@ -176,6 +181,11 @@ impl House {
             NetworkQuestion::SetFaults { name, direction, faults } => self.set_faults(&name, direction, faults),
             NetworkQuestion::Capture { name, file } => self.capture(&name, file),
             NetworkQuestion::Proxy {} => self.proxy(),
+            NetworkQuestion::Forward(forward) => self.forward(forward),
+            NetworkQuestion::LeadOutside {} => {
+                self.gateway.lead_outside(GATEWAY);
+                Ok(NetworkAnswer::Done {})
+            }
             NetworkQuestion::Status {} => Ok(self.status()),
         };
         answer.unwrap_or_else(|why| NetworkAnswer::Refused { why })
@@ -257,6 +267,18 @@ impl House {
         Ok(NetworkAnswer::Proxy(Proxy { address, word: self.word.clone() }))
     }
 
+    fn forward(&mut self, PortForward { host, machine }: PortForward) -> Result<NetworkAnswer, String> {
+        match self.forwards.get(&host) {
+            Some(there) if *there == machine => return Ok(NetworkAnswer::Done {}),
+            Some(there) => return Err(format!("port {host} of the loopback leads to port {there} of the machines")),
+            None => {}
+        }
+        let listens = self.gateway.forward_to_any(host, machine);
+        listens.map_err(|error| format!("listen on port {host} of the loopback: {error}"))?;
+        self.forwards.insert(host, machine);
+        Ok(NetworkAnswer::Done {})
+    }
+
     fn status(&self) -> NetworkAnswer {
         let machines = self.machines.iter().filter_map(|(number, machine)| {
             let lane = |faults, direction| Lane { faults, counters: machine.cable.counters(direction) };
@@ -324,6 +346,21 @@ mod tests {
         assert!(proxy.address.ip().is_loopback() && asked[0] == asked[1], "{asked:?}");
         assert!(std::net::TcpStream::connect(proxy.address).is_ok());
         assert_eq!(proxy.url(), format!("socks5h://cairn:{}@{}", house.word.expose(), proxy.address));
+    }
+
+    /// Proves: S9
+    #[test]
+    fn a_port_of_the_loopback_leads_to_one_port_of_the_machines() {
+        let place = tempfile::tempdir().unwrap();
+        let mut house = house(place.path());
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let host = taken.local_addr().unwrap().port();
+        let mut ask = |machine| house.answer(NetworkQuestion::Forward(PortForward { host, machine }));
+        let said = refused(ask(80));
+        assert!(said.starts_with(&format!("listen on port {host} of the loopback: ")), "{said}");
+        drop(taken);
+        assert_eq!((ask(80), ask(80)), (NetworkAnswer::Done {}, NetworkAnswer::Done {}), "again");
+        assert_eq!(refused(ask(81)), format!("port {host} of the loopback leads to port 80 of the machines"));
     }
 
     #[test]

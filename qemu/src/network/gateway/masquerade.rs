@@ -20,7 +20,7 @@ const FLOWS: usize = 1024;
 /// IPv4 packet, as far as this looks: whole, and with both checksums right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet<'a> {
-    protocol: Protocol,
+    pub(super) protocol: Protocol,
     pub(super) source: SocketAddrV4,
     pub(super) destination: SocketAddrV4,
     hops: u8,
@@ -28,7 +28,7 @@ pub(super) struct Packet<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Protocol {
+pub(super) enum Protocol {
     Tcp,
     Udp,
 }
@@ -60,6 +60,26 @@ impl<'a> Packet<'a> {
         }
         let (source, destination) = (SocketAddrV4::new(from, source), SocketAddrV4::new(to, destination));
         Some(Self { protocol, source, destination, hops: ip.hop_limit(), bytes: &bytes[..usize::from(ip.total_len())] })
+    }
+
+    /// The packet's own bytes.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Bytes that a datagram carries; of TCP, those of its segment.
+    pub(super) fn payload(&self) -> &'a [u8] {
+        let segment = Ipv4Packet::new_unchecked(self.bytes).payload();
+        match self.protocol {
+            Protocol::Tcp => segment,
+            Protocol::Udp => UdpPacket::new_unchecked(segment).payload(),
+        }
+    }
+
+    /// Whether it asks for a connection.
+    pub(super) fn begins(&self) -> bool {
+        let tcp = || TcpPacket::new_unchecked(Ipv4Packet::new_unchecked(self.bytes).payload());
+        self.protocol == Protocol::Tcp && tcp().syn() && !tcp().ack()
     }
 
     /// The same packet one hop further, between others; none when that was its last hop.

@@ -16,6 +16,8 @@ use super::super::wiring::Wiring;
 use super::*;
 use crate::deadline::Stopwatch;
 
+mod outside;
+
 const GATEWAY: Mac = Mac::numbered(1);
 const ONE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 20);
 const OTHER: Ipv4Addr = Ipv4Addr::new(192, 168, 8, 20);
@@ -261,7 +263,7 @@ fn echoed(faults: Faults) -> Duration {
     let took = world.now - began;
     world.wiring.gateway.release(connection);
     world.until("it is forgotten", |world| world.wiring.gateway.connections.is_empty());
-    assert_eq!(world.wiring.gateway.legs[0].sockets.iter().count(), 0);
+    assert_eq!(world.wiring.gateway.legs[0].stack.ends.count(), 0);
     took
 }
 
@@ -279,7 +281,7 @@ fn a_megabyte_survives_a_bad_cable() {
 
 /// Bytes that both ends have room for; some that one of them has already taken may have to go through the other's
 /// again.
-const STOPPED: std::ops::RangeInclusive<usize> = BUFFER..=BUFFER + peer::BUFFER;
+const STOPPED: std::ops::RangeInclusive<usize> = stack::BUFFER..=stack::BUFFER + peer::BUFFER;
 
 #[test]
 fn a_machine_that_reads_nothing_stops_who_sends_to_it() {
@@ -335,7 +337,7 @@ fn a_connection_breaks_when_refused_reset_or_without_a_peer() {
     assert!(broken(&mut world, reset) < Duration::from_secs(1));
     let gateway = world.gateways[0];
     let nobody = world.wiring.open(gateway, GatewayTarget::Address(Ipv4Addr::new(192, 168, 7, 99)), SERVICE).unwrap();
-    assert!(broken(&mut world, nobody) >= PATIENCE);
+    assert!(broken(&mut world, nobody) >= stack::PATIENCE);
     assert_eq!(world.wiring.open(gateway, GatewayTarget::Address(OTHER), SERVICE), None, "of another network");
     assert_eq!(world.wiring.open(gateway, GatewayTarget::Card(Mac::numbered(99)), SERVICE), None, "without a lease");
 }

@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_millis(20);
 /// A host with some TCP ports open.
 struct Target {
     interface: Interface,
-    wire: Wire,
+    wire: Wire<Frame>,
     sockets: SocketSet<'static>,
 }
 
