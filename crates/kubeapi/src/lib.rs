@@ -16,11 +16,13 @@
 mod meta;
 mod moment;
 mod quantity;
+mod reading;
 mod reflector;
 mod write;
 
 pub use meta::{ObjectMeta, OwnerReference, brief};
 pub use moment::rfc3339;
 pub use quantity::quantity;
+pub use reading::listed;
 pub use reflector::{Collection, FollowError, ListRequest, ListStep, Objects, Reflector, Resource};
 pub use write::ApiWrite;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::ObjectMeta;
+use crate::reading::{self, Items};
 
 /// Objects of a page: few enough that an answer stays below the client's bound, with objects of some KiB. Where they are larger, a page
 /// has fewer ([`Reflector::too_large`]).
@@ -100,12 +101,10 @@ enum State<T> {
 }
 
 #[derive(Deserialize)]
-#[serde(bound(deserialize = "T: Deserialize<'de>"))]
-struct Page<T> {
+struct Page<'a> {
     metadata: ListMeta,
-    /// Always there; null in a list of metadata alone that has none.
-    #[serde(deserialize_with = "Option::deserialize")]
-    items: Option<Vec<T>>,
+    #[serde(borrow, deserialize_with = "Items::deserialize")]
+    items: Items<'a>,
 }
 
 #[derive(Deserialize)]
@@ -221,13 +220,15 @@ impl<T: Resource> Reflector<T> {
             GONE => return Ok(ListStep::Anew),
             status => return Err(FollowError::Refused { path, status }),
         }
-        let page: Page<T> = serde_json::from_slice(body).map_err(|error| FollowError::Unreadable { path, error })?;
-        let ListMeta { resource_version: version, token } = page.metadata;
+        let unreadable = |error| FollowError::Unreadable { path, error };
+        let Page { metadata, items } = serde_json::from_slice(body).map_err(unreadable)?;
+        let items: Vec<T> = items.objects().collect::<Result<_, _>>().map_err(unreadable)?;
+        let ListMeta { resource_version: version, token } = metadata;
         // Both go into the next request's path as they are.
         if ![&version, &token].iter().all(|word| word.bytes().all(is_of_a_token)) {
             return Err(FollowError::Token(path));
         }
-        gathered.extend(page.items.into_iter().flatten().map(|item| (key(item.meta()), item)));
+        gathered.extend(items.into_iter().map(|item| (key(item.meta()), item)));
         if token.is_empty() {
             self.state = State::Watches { version };
             self.objects = Some(gathered);
@@ -284,14 +285,14 @@ impl<T: Resource> Reflector<T> {
         let changed = match kind {
             EventKind::Bookmark | EventKind::Error => ListStep::Same,
             EventKind::Added | EventKind::Modified => {
-                let object: T = serde_json::from_value(object).map_err(unreadable)?;
+                let object: T = reading::object(object).map_err(unreadable)?;
                 let key = key(object.meta());
                 let is_same = objects.get(&key) == Some(&object);
                 objects.insert(key, object);
                 if is_same { ListStep::Same } else { ListStep::Changed }
             }
             EventKind::Deleted => {
-                let object: T = serde_json::from_value(object).map_err(unreadable)?;
+                let object: T = reading::object(object).map_err(unreadable)?;
                 match objects.remove(&key(object.meta())) {
                     Some(_) => ListStep::Changed,
                     None => ListStep::Same,

@@ -227,12 +227,6 @@ pub struct InventoryError {
     pub error: serde_json::Error,
 }
 
-#[derive(Deserialize)]
-#[serde(bound = "T: DeserializeOwned")]
-struct List<T> {
-    items: Vec<T>,
-}
-
 impl KubernetesInventory {
     /// Reads three lists of the API, JSON.
     ///
@@ -248,8 +242,7 @@ impl KubernetesInventory {
 }
 
 fn listed<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<Vec<T>, InventoryError> {
-    let list: List<T> = serde_json::from_slice(bytes).map_err(|error| InventoryError { what, error })?;
-    Ok(list.items)
+    kubeapi::listed(bytes).map_err(|error| InventoryError { what, error })
 }
 
 fn tcp() -> String {

@@ -85,11 +85,6 @@ pub enum DrainError {
 }
 
 #[derive(Deserialize)]
-struct PodList {
-    items: Vec<Pod>,
-}
-
-#[derive(Deserialize)]
 struct Pod {
     metadata: ObjectMeta,
     #[serde(default)]
@@ -236,8 +231,8 @@ impl Drain {
 
 /// Pods that are to run elsewhere.
 fn moving(list: &[u8]) -> Result<Vec<Pod>, DrainError> {
-    let PodList { items } = serde_json::from_slice(list)?;
-    Ok(items.into_iter().filter(|pod| !pod.stays()).collect())
+    let pods: Vec<Pod> = kubeapi::listed(list)?;
+    Ok(pods.into_iter().filter(|pod| !pod.stays()).collect())
 }
 
 impl Pod {

@@ -207,6 +207,20 @@ fn a_list_without_objects_may_have_null_for_them() {
     assert_eq!(reflector.objects(), Some(&Objects::new()));
 }
 
+/// Slices of a service without pods have null for their endpoints. Proves: W8
+#[test]
+fn a_member_that_is_null_stops_nobody() {
+    let thing = |name: &str, version: u32| json!({"metadata": {"name": name, "labels": null, "resourceVersion": version.to_string()}, "value": null});
+    let mut reflector = Reflector::<Thing>::of(THINGS);
+    let list = json!({"metadata": {"resourceVersion": "7"}, "items": [thing("a", 6)]});
+    let listed = reflector.listed(200, list.to_string().as_bytes());
+    assert!(matches!(listed, Ok(ListStep::Changed)), "{listed:?}");
+    let line = json!({"type": "ADDED", "object": thing("b", 8)});
+    let heard = reflector.line(line.to_string().as_bytes());
+    assert!(matches!(heard, Ok(ListStep::Changed)), "{heard:?}");
+    assert_eq!(seen(&reflector), BTreeMap::from([("a".to_owned(), 0), ("b".to_owned(), 0)]));
+}
+
 #[test]
 fn a_selection_stands_in_each_request() {
     let mut reflector = Reflector::<Thing>::selected(THINGS, "&labelSelector=a%3Db");
