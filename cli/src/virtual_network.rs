@@ -86,6 +86,17 @@ pub(crate) struct Up {
     pub sockets: Vec<PathBuf>,
     /// Whether it had ended while machines ran on.
     pub was_lost: bool,
+    /// Ports of the host's loopback that lead nowhere now, since somebody else listens there.
+    pub taken: Vec<PortForward>,
+}
+
+/// Meaning of a port of the host's loopback that somebody else listens at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenPort {
+    /// No network: it was asked for just now.
+    Refused,
+    /// A network all the same: the cluster was made while it was free.
+    Told,
 }
 
 /// Whether the network with its files in this directory runs.
@@ -130,6 +141,7 @@ pub(crate) fn up(
     record: &mut ClusterRecord,
     network: &VirtualNetwork,
     leases: Leases,
+    port: TakenPort,
 ) -> Result<Up, UpError> {
     let directory = store.network_directory(&record.name);
     private_directory(&directory).map_err(NetworkError::from)?;
@@ -160,13 +172,18 @@ pub(crate) fn up(
         machine.address = Some(attached.forward.to_string());
         sockets.push(attached.socket);
     }
+    let mut taken = Vec::new();
     for forward in &network.ports {
-        process.forward(*forward).map_err(|source| NetworkError::Port { forward: *forward, source })?;
+        match (process.forward(*forward), port) {
+            (Ok(()), _) => {}
+            (Err(AskError::Refused(_)), TakenPort::Told) => taken.push(*forward),
+            (Err(source), _) => return Err(NetworkError::Port { forward: *forward, source }.into()),
+        }
     }
     if network.outside {
         process.lead_outside().map_err(NetworkError::from)?;
     }
-    Ok(Up { network: process, sockets, was_lost })
+    Ok(Up { network: process, sockets, was_lost, taken })
 }
 
 /// Has the network keep what those machines send and receive that are captured. A machine is restored before that, into a directory

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,6 +45,7 @@ pub(crate) const CASES: &[Case] = &[
     },
     case("a machine of several is meant by its name, and none without", &["S9", "Q6"], meant),
     case("a program of the host reaches a machine by its name", &["S9"], proxied),
+    case("a port of the host leads to whichever machine answers", &["S9", "Q6"], led),
     case("a machine's cable is pulled, spoilt and mended", &["S9"], pulled),
     case("an owner behind a path of 1 280 bytes reaches a machine", &["Q1", "S9"], narrow),
     case("a network that ended comes back, and its machines go on", &["S9", "Q6"], network_ends),
@@ -127,6 +128,24 @@ fn meant(t: &Context) -> anyhow::Result<()> {
     }
     let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of three machines was meant")?;
     ensure!(unnamed.text.contains("has several machines (m1, m2, m3) and none was named"), "{unnamed}");
+    Ok(())
+}
+
+/// Leads to the one of three machines that is heard; one that is silent is called first.
+fn led(t: &Context) -> anyhow::Result<()> {
+    let host = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let way = format!("{}:7836", host.port());
+    let cluster = Cluster::owned_by(owner_of(&t.fleet(OWNED), t.dir())?, t);
+    cluster.copied(t, OWNED, NAME, &["--port", &way])?;
+    for silent in ["m1", "m3"] {
+        cluster.run(&["cluster", "link", silent, "--down"])?;
+    }
+    let at = host.to_string();
+    let status = cluster.run(&["-m", "m2", "--address", &at, "machine", "status"])?;
+    ensure!(status.contains("Running"), "{status}");
+    let taken = format!("{:?}", cluster.copied(t, OWNED, "other", &["--port", &way]));
+    let said = format!("lead port {} of this host's loopback to port 7836 of the machines", host.port());
+    ensure!(taken.contains(&said) && taken.contains("no cluster was made"), "{taken}");
     Ok(())
 }
 
@@ -428,10 +447,16 @@ impl Cluster {
 
     /// The same once it lay for so long.
     pub(crate) fn copy_later(t: &Context, fleet: FleetKind, lay: Duration) -> anyhow::Result<Self> {
-        let fleet = t.fleet(fleet);
-        let cluster = Self::owned_by(owner_of(&fleet, t.dir())?.later(lay), t);
-        cluster.run(&["cluster", "create", NAME, "--from", text(&fleet)?, "--timeout", &patience(t, 30)])?;
+        let cluster = Self::owned_by(owner_of(&t.fleet(fleet), t.dir())?.later(lay), t);
+        cluster.copied(t, fleet, NAME, &[])?;
         Ok(cluster)
+    }
+
+    /// Has its owner make a copy of a fleet, under this name and with these options.
+    fn copied(&self, t: &Context, fleet: FleetKind, name: &str, more: &[&str]) -> anyhow::Result<String> {
+        let fleet = t.fleet(fleet);
+        let line = ["cluster", "create", name, "--from", text(&fleet)?, "--timeout", &patience(t, 30)];
+        self.run(&[&line, more].concat())
     }
 
     /// Saves its machines as the fleet that this case makes, and ends them.
@@ -488,6 +513,18 @@ impl Cluster {
         program.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
         program.read_to_string(&mut said)?;
         Ok(said.lines().last().context("it says nothing")?.to_owned())
+    }
+
+    /// Has a machine stand still, as one of a host that is suspended.
+    pub(crate) fn stands_still(&self, t: &Context, machine: &str) -> anyhow::Result<()> {
+        let mut machine = Vm::attach(&self.files_of(machine))?.context("it runs")?;
+        Ok(machine.qmp().pause(t.within(5))?)
+    }
+
+    /// Has a machine go on that stood still.
+    pub(crate) fn goes_on(&self, machine: &str) -> anyhow::Result<()> {
+        ensure!(Vm::wake_detached(&self.files_of(machine))?, "it did not stand still");
+        Ok(())
     }
 
     fn files_of(&self, machine: &str) -> PathBuf {

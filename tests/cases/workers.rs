@@ -24,6 +24,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
     case("a floating address leaves a machine that is cut off", &["A2", "W8"], floats),
+    case("a holder of a floating address that wakes lets go of it", &["W8"], woken),
     case("usage and numbers of each machine are told", &["Q3"], told),
     case("what the readme shows works: a site, volumes, a policy", &["S10", "W2", "W8"], shown),
     case("a worker takes its role off and on, and its pods with it", &["W1", "W3"], off_and_on),
@@ -97,38 +98,70 @@ fn published(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first machine holds another address, so the second gets this one. The machine's own port answers at it, too.
+/// A machine that is cut off lets go by its own clock; the link comes back only when the other one holds the address.
 fn floats(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
-    let own = &cluster.ask(&["-m", "m1", "machine", "status"])?["public_addresses"][0];
-    let (network, _) = own.as_str().and_then(|own| own.rsplit_once('.')).context("it has an address")?;
-    let [first, second] = [200, 201].map(|last| format!("{network}.{last}"));
-    let publish = |port: &str, address: &str, on: &[&str]| {
-        cluster.run(&[&["publish", "add", port, "--namespace", "default", "--at", address], on].concat())
-    };
-    let held = |holder: &str| {
-        let wanted = format!("{second} on {holder}");
+    let floating = Floating::on_second(t, &cluster)?;
+    cluster.run(&["cluster", "link", "m2", "--down"])?;
+    floating.is_held_by("m1")?;
+    floating.is_logged("m1", "holds a floating address")?;
+    cluster.run(&["cluster", "link", "m2", "--up"])?;
+    floating.is_logged("m2", "lets go of a floating address")
+}
+
+/// A machine that stood still took no time for it by its own clock, and has the address when it wakes: the board's clock tells it.
+fn woken(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let floating = Floating::on_second(t, &cluster)?;
+    cluster.stands_still(t, "m2")?;
+    floating.is_held_by("m1")?;
+    cluster.goes_on("m2")?;
+    floating.is_logged("m2", "lets go of a floating address")?;
+    floating.is_held_by("m1")
+}
+
+/// Floating address that the second machine holds.
+struct Floating<'a> {
+    t: &'a Context,
+    cluster: &'a Cluster,
+    address: String,
+}
+
+impl<'a> Floating<'a> {
+    /// The first machine holds another address, so the second gets this one.
+    fn on_second(t: &'a Context, cluster: &'a Cluster) -> anyhow::Result<Self> {
+        let own = &cluster.ask(&["-m", "m1", "machine", "status"])?["public_addresses"][0];
+        let (network, _) = own.as_str().and_then(|own| own.rsplit_once('.')).context("it has an address")?;
+        let [first, address] = [200, 201].map(|last| format!("{network}.{last}"));
+        let publish = |port: &str, address: &str, on: &[&str]| {
+            cluster.run(&[&["publish", "add", port, "--namespace", "default", "--at", address], on].concat())
+        };
+        publish("80/tcp", &first, &["--on", "m1"])?;
+        publish("81/tcp", &address, &[])?;
+        let floating = Self { t, cluster, address };
+        floating.is_held_by("m2")?;
+        Ok(floating)
+    }
+
+    /// Waits until this machine holds it; a machine's own port answers at it, too.
+    fn is_held_by(&self, holder: &str) -> anyhow::Result<()> {
+        let Self { t, cluster, address } = self;
+        let wanted = format!("{address} on {holder}");
         cluster.comes_to(&["held", "answers"], t.within(60), |cluster| {
             let held = cluster.run(&["publish", "list"])?.contains(&wanted).then_some("held");
-            let answers = cluster.by_proxy(t, &second, 7836).is_ok().then_some("answers");
+            let answers = cluster.by_proxy(t, address, 7836).is_ok().then_some("answers");
             Ok(held.into_iter().chain(answers).map(str::to_owned).collect())
         })
-    };
-    let log_has = |machine: &str, words: &str| {
-        cluster.comes_to(&["said"], t.within(30), |cluster| {
+    }
+
+    /// Waits until a machine's log has these words about it.
+    fn is_logged(&self, machine: &str, words: &str) -> anyhow::Result<()> {
+        self.cluster.comes_to(&["said"], self.t.within(30), |cluster| {
             let log = cluster.run(&["-m", machine, "machine", "logs", "init"])?;
-            let is_said = log.lines().any(|line| line.contains(words) && line.contains(&second));
+            let is_said = log.lines().any(|line| line.contains(words) && line.contains(&self.address));
             Ok(is_said.then(|| "said".to_owned()).into_iter().collect())
         })
-    };
-    publish("80/tcp", &first, &["--on", "m1"])?;
-    publish("81/tcp", &second, &[])?;
-    held("m2")?;
-    cluster.run(&["cluster", "link", "m2", "--down"])?;
-    held("m1")?;
-    log_has("m1", "holds a floating address")?;
-    cluster.run(&["cluster", "link", "m2", "--up"])?;
-    log_has("m2", "lets go of a floating address")
+    }
 }
 
 fn told(t: &Context) -> anyhow::Result<()> {

@@ -18,12 +18,11 @@ use clap_complete::engine::ArgValueCandidates;
 use image::{Manifest, VerityPlace};
 use model::{BootClass, NodeName};
 use qemu::host;
-use qemu::network::control::PortForward;
 
 use super::coordinators;
 use super::joining::Joining;
 use super::making::{self, Making, Plan};
-use super::reach::Reach;
+use super::reach::{self, Reach};
 use super::restore::Restoring;
 use super::status;
 use super::waiting::{unless_lost, until_running};
@@ -380,12 +379,8 @@ impl Up {
         for (machine, status) in &self.machines {
             writeln!(out, "cluster `{name}` runs on {} (protection {})", named(*machine), status.protection)?;
         }
-        let network = record.network.iter();
-        for PortForward { host, machine } in network.clone().flat_map(|network| &network.ports) {
-            writeln!(out, "127.0.0.1:{host} leads to port {machine} of its machines, where it is published")?;
-        }
-        if network.clone().any(|network| network.outside) {
-            writeln!(out, "its machines and pods reach what this host reaches")?;
+        for way in record.network.iter().flat_map(|network| reach::in_words(network.outside, &network.ports)) {
+            writeln!(out, "{way}")?;
         }
         if self.machines.iter().any(|(_, status)| status.boot_class == BootClass::Direct) {
             let (kernel, disk) = match self.machines.len() {

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::screen::Progress;
 use crate::store::{ClusterName, ClusterRecord, Locked, MachineRecord, Store, VirtualMachine, VirtualNetwork};
 use crate::virtual_machine;
+use crate::virtual_network::TakenPort;
 
 /// Parts that each machine is made of.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Making<'_> {
         record.network = Some(network);
         // Before the machine runs: whatever happens from here on, `cluster destroy` finds it.
         store.save(&record, lock)?;
-        start::start(&mut record, &[0], store, lock, progress)?;
+        start::start(&mut record, &[0], store, lock, TakenPort::Refused, progress)?;
         Ok(())
     }
 
@@ -104,7 +105,7 @@ impl Making<'_> {
             record.add(joining);
         }
         store.save(&record, lock)?;
-        start::start(&mut record, &made, store, lock, progress)?;
+        start::start(&mut record, &made, store, lock, TakenPort::Told, progress)?;
         Ok(made)
     }
 

@@ -51,6 +51,14 @@ impl Reach {
     }
 }
 
+/// Ways of a network, each in a sentence.
+pub(super) fn in_words(outside: bool, ports: &[PortForward]) -> impl Iterator<Item = String> {
+    let ports = ports.iter().map(|PortForward { host, machine }| {
+        format!("127.0.0.1:{host} leads to port {machine} of its machines, where it is published")
+    });
+    ports.chain(outside.then(|| "its machines and pods reach what this host reaches".to_owned()))
+}
+
 /// Reads a pair of ports, like `8080:80`.
 fn forward(text: &str) -> Result<PortForward, String> {
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);

@@ -24,7 +24,7 @@ use crate::saved_cluster::{self, SavedCluster, SavedError, SavedName};
 use crate::screen::Progress;
 use crate::store::{ClusterName, Locked, Store};
 use crate::virtual_machine::{self, VirtualMachineError};
-use crate::virtual_network::{self, Leases};
+use crate::virtual_network::{self, Leases, TakenPort};
 
 /// A saved cluster that is to come back.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl Restoring<'_> {
             store.begin_machine(self.name, &machine.name, lock)?;
         }
         progress.show("start the virtual network");
-        let up = virtual_network::up(store, &mut record, &network, Leases::OfAll)?;
+        let up = virtual_network::up(store, &mut record, &network, Leases::OfAll, TakenPort::Refused)?;
         let machines = record.machines().iter().zip(&up.sockets);
         let places: Vec<_> = machines
             .map(|(machine, socket)| CopyPlace {

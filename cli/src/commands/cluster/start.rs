@@ -5,6 +5,7 @@ use std::io::Write;
 
 use model::NodeName;
 use qemu::host;
+use qemu::network::control::PortForward;
 
 use super::Named;
 use crate::context::Context;
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::screen::{self, Progress};
 use crate::store::{ClusterName, ClusterRecord, Locked, Store};
 use crate::virtual_machine::{self, Place, VirtualMachineError};
-use crate::virtual_network::{self, Leases, UpError};
+use crate::virtual_network::{self, Leases, TakenPort, UpError};
 
 /// Machines that were to run, and what became of them.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Started {
     pub machines: Vec<Did>,
     /// Whether the network had ended while machines ran on.
     pub was_lost: bool,
+    /// Ports of the host's loopback that lead nowhere now.
+    pub taken: Vec<PortForward>,
 }
 
 /// State in which a machine that was to run was found.
@@ -50,12 +53,17 @@ pub(crate) fn run(_named: &Named, context: &Context, out: &mut dyn Write) -> Res
     let mut record = context.store.load(&name)?;
     let meant = meant(&record, context.machine.as_ref())?;
     needs_no_more_than_there_is(&record, &meant, &context.store)?;
-    let started = start(&mut record, &meant, &context.store, &lock, &mut Progress::start())?;
+    let started = start(&mut record, &meant, &context.store, &lock, TakenPort::Told, &mut Progress::start())?;
     let all = meant.iter().zip(&started.machines);
     let all: Vec<String> = all.map(|(machine, did)| format!("{} {}", record.called(*machine), did.word())).collect();
+    let taken = started.taken.iter().map(|PortForward { host, .. }| {
+        format!("; somebody else listens on 127.0.0.1:{host}, which leads nowhere until it is free at a start")
+    });
+    let taken: String = taken.collect();
     let again = if started.was_lost { "; its virtual network had ended, and is back" } else { "" };
     let (it, one) = if record.machines().len() > 1 { ("each", " -m NAME") } else { ("it", "") };
-    let next = format!("{}{again}; to wait for {it}: cairnctl -c {name}{one} condition wait Running", all.join(", "));
+    let next =
+        format!("{}{again}{taken}; to wait for {it}: cairnctl -c {name}{one} condition wait Running", all.join(", "));
     Ok(screen::did(context.format, out, &next)?)
 }
 
@@ -91,6 +99,7 @@ pub(super) fn start(
     machines: &[usize],
     store: &Store,
     lock: &Locked,
+    port: TakenPort,
     progress: &mut Progress,
 ) -> Result<Started, Failure> {
     let name = record.name.clone();
@@ -102,7 +111,7 @@ pub(super) fn start(
     }
     progress.show("start the virtual network");
     let before = record.clone();
-    let up = virtual_network::up(store, record, &network, Leases::OfThoseThatRun)?;
+    let up = virtual_network::up(store, record, &network, Leases::OfThoseThatRun, port)?;
     virtual_network::capture(&up.network, store, record)?;
     if *record != before {
         store.save(record, lock).map_err(|error| {
@@ -127,7 +136,7 @@ pub(super) fn start(
         }
     }
     progress.done(if did.len() == 1 { "the machine starts" } else { "the machines start" });
-    Ok(Started { machines: did, was_lost: up.was_lost })
+    Ok(Started { machines: did, was_lost: up.was_lost, taken: up.taken })
 }
 
 /// Ends all that runs of a cluster, whatever its record says: machines first, then their network.

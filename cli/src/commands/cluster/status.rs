@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use api::MachineStatus;
-use qemu::network::control::AttachedMachine;
+use qemu::network::control::{AttachedMachine, PortForward};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::{each, link};
+use super::{each, link, reach};
 use crate::commands::condition::{self, ConditionOut};
 use crate::context::{Context, OpenError};
 use crate::failure::Failure;
@@ -27,6 +27,10 @@ pub(super) struct StatusOut {
     conditions: Vec<ConditionOut>,
     /// State of the virtual network, if there is one.
     network: Option<String>,
+    /// Whether it leads outside.
+    outside: bool,
+    /// Ports of this host's loopback that lead into it.
+    ports: Vec<PortForward>,
 }
 
 #[derive(Debug, Serialize)]
@@ -166,6 +170,8 @@ pub(super) fn describe<'a>(
         machines,
         conditions: vec![],
         network: network.map(|network| in_words(network, record)),
+        outside: record.network.as_ref().is_some_and(|network| network.outside),
+        ports: record.network.as_ref().map_or_else(Vec::new, |network| network.ports.clone()),
     }
 }
 
@@ -185,6 +191,9 @@ fn print(shown: &StatusOut, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "cluster {} ({})", shown.name, or_dash(&shown.cluster_id))?;
     if let Some(network) = shown.network.as_ref().filter(|network| *network != "runs" && *network != "off") {
         writeln!(out, "its virtual network {network}")?;
+    }
+    for way in reach::in_words(shown.outside, &shown.ports) {
+        writeln!(out, "{way}")?;
     }
     writeln!(out)?;
     let mut table = Table::new(["MACHINE", "NODE", "STATE", "LEVEL", "PROTECTION", "ADDRESS", "LINK"]);

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::clock::{ASK_AGAIN, Deadline};
 use crate::context::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
-use crate::machine::Session;
+use crate::machine::{CallError, ContactError, Session};
 use crate::screen::Progress;
 use crate::virtual_machine;
 
@@ -165,7 +165,17 @@ async fn until_open(
     progress: &mut Progress,
 ) -> Result<Session, Failure> {
     let console = || console(directory);
-    match context.open_until(deadline, |error| progress.show(&format!("wait for the machine: {error}"))).await {
+    // Its QEMU runs, or whoever looks for that says so: until it answers it boots.
+    let wait = |error: &OpenError| {
+        if error.code() == Code::Unreachable {
+            progress.show("boots");
+        } else if matches!(error, OpenError::Contact(ContactError::Call(CallError::NotNow { .. }))) {
+            progress.show("enrols");
+        } else {
+            progress.show(&format!("wait for the machine: {error}"));
+        }
+    };
+    match context.open_until(deadline, wait).await {
         Ok((session, _)) => Ok(session),
         // One that is off is noticed in its own words, by whoever looks for that.
         Err(OpenError::Off { .. }) => pending().await,
