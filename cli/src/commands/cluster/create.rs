@@ -48,12 +48,12 @@ Examples:
   cairnctl cluster create lab --machines 5 --coordinators 3 --no-kubernetes
   cairnctl cluster create other --from lab     as `cluster save lab` saved it
   cairnctl cluster create web --outside --port 8080:80
-                                               pods pull images of the world, and
+                                               pods reach the world, and
                                                http://127.0.0.1:8080 leads to them
 
 Machines are called m1, m2 and so on; they are on one virtual network, which
-leads nowhere else, but for --outside and --port. The first creates the cluster, the others join it, by a
-ticket that is used up by them.
+leads nowhere else, but for --outside and --port. The first creates the
+cluster, the others join it, by a ticket that is used up by them.
 
 With cold start automatic each coordinator's share of the cold-start key is in
 its TPM. With one of them that protects a stolen disk, not a stolen machine;
