@@ -9,7 +9,7 @@
 //!   saved: machines that run, in a folder, and back
 //!   Network: switches, and hosts of our own, at the other end of virtual network cards
 //! ```
-//! It knows nothing of what runs inside a machine, and reaches out of the host only by a network that was told to: user networking
+//! The crate knows nothing of what runs inside a machine, and reaches out of the host only by a network that was told to: user networking
 //! is restricted, all else are unix sockets. No step needs root.
 //!
 //! # Invariants

@@ -21,7 +21,7 @@ impl Items<'_> {
 /// Reads the objects of a whole list.
 ///
 /// # Errors
-/// What stands there is no list, or an object of it has another form.
+/// The bytes are no list, or an object of it has another form.
 pub fn listed<T: DeserializeOwned>(list: &[u8]) -> Result<Vec<T>, serde_json::Error> {
     #[derive(Deserialize)]
     struct List<'a> {

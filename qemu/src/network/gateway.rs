@@ -33,6 +33,7 @@ mod masquerade;
 mod outside;
 mod stack;
 
+pub(super) use masquerade::UDP_KEPT;
 use masquerade::{Masquerade, Packet};
 use outside::Outside;
 pub(super) use outside::{Departure, Flow, is_outside};

@@ -477,7 +477,7 @@ fn probe(port: u16, control: TcpControl, seq_number: TcpSeqNumber) -> TcpRepr<'s
 }
 
 /// A segment with nothing in it.
-fn segment(control: TcpControl) -> TcpRepr<'static> {
+pub(super) fn segment(control: TcpControl) -> TcpRepr<'static> {
     TcpRepr {
         src_port: 0,
         dst_port: 0,
@@ -494,7 +494,8 @@ fn segment(control: TcpControl) -> TcpRepr<'static> {
     }
 }
 
-fn tcp(source: Ipv4Addr, target: Ipv4Addr, tcp: &TcpRepr<'_>) -> Vec<u8> {
+/// Packet with this segment.
+pub(super) fn tcp(source: Ipv4Addr, target: Ipv4Addr, tcp: &TcpRepr<'_>) -> Vec<u8> {
     ip(source, target, IpProtocol::Tcp, tcp.buffer_len(), |bytes, checks| {
         tcp.emit(&mut TcpPacket::new_unchecked(bytes), &source.into(), &target.into(), checks);
     })

@@ -12,13 +12,11 @@ use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt::socket_error};
 
 use super::forwards::Forwards;
-use super::gateway::{Departure, Flow, Gateway, is_outside};
+use super::gateway::{Departure, Flow, Gateway, UDP_KEPT, is_outside};
 use super::names;
 
 /// Time for somebody outside to answer a call.
 const ANSWERS: Duration = Duration::from_secs(30);
-/// Time after which places that exchange nothing are forgotten (RFC 4787, section 4.3).
-const KEPT: Duration = Duration::from_secs(2 * 60);
 /// Pairs of places that exchange datagrams at a time; of more, the one that was silent for longest is forgotten.
 const EXCHANGES: usize = 256;
 /// Bytes of the longest datagram.
@@ -80,7 +78,7 @@ impl Outlets {
             }
             waits
         });
-        self.exchanges.retain(|exchange| now < exchange.used + KEPT);
+        self.exchanges.retain(|exchange| now < exchange.used + UDP_KEPT);
     }
 
     fn place(&self, flow: Flow) -> io::Result<SocketAddr> {

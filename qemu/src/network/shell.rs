@@ -222,7 +222,6 @@ impl Shell {
             }
             if let Some(outlets) = &mut self.outlets {
                 outlets.depart(&mut self.wiring.gateway, self.clock.elapsed());
-                self.wiring.poll(self.clock.elapsed());
             }
             self.tell_results();
             self.write_captures();

@@ -12,7 +12,7 @@ use smoltcp::wire::{IpProtocol, Ipv4Packet, TcpPacket, UdpPacket};
 /// Ports of the gateway that flows get; connections of its own have others.
 const PORTS: Range<u16> = 10_000..40_000;
 /// A flow is forgotten after so long without a packet (RFC 4787, section 4.3; RFC 5382, section 5).
-const UDP_KEPT: Duration = Duration::from_secs(2 * 60);
+pub(in super::super) const UDP_KEPT: Duration = Duration::from_secs(2 * 60);
 const TCP_KEPT: Duration = Duration::from_secs((2 * 60 + 4) * 60);
 /// Flows at a time; of more, the one that was silent for longest is forgotten.
 const FLOWS: usize = 1024;

@@ -125,6 +125,25 @@ impl World {
         }
     }
 
+    /// Sends so many bytes to the first machine, and their end, and has them all back.
+    fn echoes(&mut self, connection: Connection, length: usize) {
+        let (all, mut back) = (bytes(length), Vec::new());
+        let mut left = &all[..];
+        self.until("all came back", |world| {
+            world.peer(0).echo();
+            world.put(connection, &mut left);
+            world.take(connection, &mut back);
+            world.wiring.gateway.incoming(connection) == Incoming::Ended
+        });
+        assert!(back == all, "{} of {} bytes came back as they were", back.len(), all.len());
+    }
+
+    /// Releases a connection, and goes on until there is none.
+    fn lets_go(&mut self, connection: Connection) {
+        self.wiring.gateway.release(connection);
+        self.until("it is forgotten", |world| world.wiring.gateway.connections.is_empty());
+    }
+
     /// Sends this as the first machine; all that each of the two gets of it within a tenth of a second.
     fn comes_of(&mut self, frame: &[u8]) -> [Vec<Frame>; 2] {
         let mut come = [vec![], vec![]];
@@ -251,18 +270,10 @@ fn echoed(faults: Faults) -> Duration {
     }
     world.peer(0).listen(SERVICE);
     let connection = world.open(SERVICE);
-    let (all, mut back, began) = (bytes(1_000_000), Vec::new(), world.now);
-    let mut left = &all[..];
-    world.until("all came back", |world| {
-        world.peer(0).echo();
-        world.put(connection, &mut left);
-        world.take(connection, &mut back);
-        world.wiring.gateway.incoming(connection) == Incoming::Ended
-    });
-    assert!(back == all, "{} of {} bytes came back as they were", back.len(), all.len());
+    let began = world.now;
+    world.echoes(connection, 1_000_000);
     let took = world.now - began;
-    world.wiring.gateway.release(connection);
-    world.until("it is forgotten", |world| world.wiring.gateway.connections.is_empty());
+    world.lets_go(connection);
     assert_eq!(world.wiring.gateway.legs[0].stack.ends.count(), 0);
     took
 }

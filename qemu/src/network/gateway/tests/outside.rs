@@ -1,5 +1,8 @@
 //! The way out of the network in virtual time: who is called, and what a machine hears of it.
 
+use smoltcp::wire::{TcpControl, TcpRepr};
+
+use super::super::super::host::{segment, tcp};
 use super::*;
 
 const PLACE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
@@ -47,17 +50,8 @@ fn a_call_outside_is_answered_when_somebody_answers() {
     let now = world.now;
     let connection = world.wiring.gateway.answered(flow, now).expect("the machine still calls");
     assert_eq!(world.wiring.gateway.answered(flow, now), None, "once");
-    let (all, mut back) = (bytes(300_000), Vec::new());
-    let mut left = &all[..];
-    world.until("all came back", |world| {
-        world.peer(0).echo();
-        world.put(connection, &mut left);
-        world.take(connection, &mut back);
-        world.wiring.gateway.incoming(connection) == Incoming::Ended
-    });
-    assert!(back == all, "{} of {} bytes came back as they were", back.len(), all.len());
-    world.wiring.gateway.release(connection);
-    world.until("it is forgotten", |world| world.wiring.gateway.connections.is_empty());
+    world.echoes(connection, 300_000);
+    world.lets_go(connection);
     let outside = world.wiring.gateway.outside.as_ref().unwrap();
     assert_eq!((outside.stack.ends.count(), outside.calls()), (0, 0));
 }
@@ -100,30 +94,7 @@ fn more_calls_than_there_is_room_for_are_not_heard() {
 
 /// First packet of a connection from this port of the machine.
 fn first(port: u16) -> Vec<u8> {
-    use smoltcp::phy::ChecksumCapabilities;
-    use smoltcp::wire::{IpProtocol, Ipv4Repr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
-    let checks = ChecksumCapabilities::default();
-    let tcp = TcpRepr {
-        src_port: port,
-        dst_port: SERVICE,
-        control: TcpControl::Syn,
-        seq_number: TcpSeqNumber(1),
-        ack_number: None,
-        window_len: 1024,
-        window_scale: None,
-        max_seg_size: None,
-        sack_permitted: false,
-        sack_ranges: [None; 3],
-        timestamp: None,
-        payload: &[],
-    };
-    let (src_addr, dst_addr, payload_len) = (ONE, PLACE, tcp.buffer_len());
-    let ip = Ipv4Repr { src_addr, dst_addr, next_header: IpProtocol::Tcp, payload_len, hop_limit: 64 };
-    let mut bytes = vec![0; ip.buffer_len() + payload_len];
-    let mut packet = Ipv4Packet::new_unchecked(bytes.as_mut_slice());
-    ip.emit(&mut packet, &checks);
-    tcp.emit(&mut TcpPacket::new_unchecked(packet.payload_mut()), &ONE.into(), &PLACE.into(), &checks);
-    bytes
+    tcp(ONE, PLACE, &TcpRepr { src_port: port, dst_port: SERVICE, ..segment(TcpControl::Syn) })
 }
 
 #[test]
