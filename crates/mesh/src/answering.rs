@@ -54,8 +54,11 @@ impl PeerAnswers {
     /// Takes a look at the counters.
     pub fn look(&mut self, counters: Counters, now: Instant) {
         let before = match self.seen.replace(counters) {
-            // The kernel's peer was made anew.
-            Some(before) if before.sent > counters.sent || before.received > counters.received => Counters::default(),
+            // The kernel's peer was made anew: it has no session yet.
+            Some(before) if before.sent > counters.sent || before.received > counters.received => {
+                self.shaken = None;
+                Counters::default()
+            }
             Some(before) => before,
             None => Counters::default(),
         };
@@ -217,6 +220,11 @@ mod tests {
         assert_eq!(peer.silent_at(SILENT_AFTER, TRY), Some(start + TRY));
         peer.look(at(148, 92), start);
         assert!(peer.works());
+        // An initiation is not heard: the session of before is gone.
+        let mut peer = PeerAnswers::default();
+        peer.look(at(5000, 5000), start);
+        peer.look(Counters { sent: 240, received: 148, handshake: None }, start);
+        assert!(!peer.is_heard() && peer.waits());
         // By either of the two that is less than before.
         for before in [at(5000, 92), at(100, 5000)] {
             let mut peer = PeerAnswers::default();

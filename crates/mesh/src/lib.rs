@@ -11,7 +11,8 @@
 //!                                                └────► Echo, to measure the path to a peer; its answers set routes' limits.
 //!                                                        Also to who is silent, or reached by another way than before
 //!   a call: who is there? ───────────────► Echo to all ─► Heard, when each was heard last
-//!   the machine may be a copy ───────────► Configure: all peers made anew, without their sessions ─► Echo to who had one
+//!   the machine may be a copy ───────────► Configure: all peers made anew, unless the kernel was told ─► Echo to who had a session;
+//!                                          who does not answer is made anew, and asked again
 //! ```
 //! * [`peer`]: what the cluster says of a machine, and which endpoints may be tried.
 //! * [`kernel`]: what the kernel has, and the changes it is asked for.
@@ -34,6 +35,8 @@
 //!   `a_narrow_path_limits_its_peers_routes_and_is_written_once`
 //! - A peer that is silent by one uplink is tried by the others, and nothing is written while one works:
 //!   `a_silent_link_is_left_soon_and_tried_again_with_a_short_gap`
+//! - Two copies that went on at one moment are in touch within 2.5 s, though their handshakes cross:
+//!   `two_copies_are_in_touch_soon_whatever_crosses`
 
 pub mod answering;
 pub mod kernel;

@@ -25,6 +25,8 @@ const SMALLEST: u16 = 28;
 const CALLED: Duration = Duration::from_secs(1);
 /// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
 const MOST_MEASURED: usize = 64;
+/// How often a peer that does not answer after a standstill is made anew. WireGuard itself shakes hands again only after 5 s.
+const MOST_ANEW: u8 = 3;
 
 /// Event that the mesh is told of.
 #[derive(Debug)]
@@ -41,8 +43,11 @@ pub enum Event {
     Echoed(Echo),
     /// Somebody wants to know who is there: a mesh at rest says nothing by itself.
     Called,
-    /// The machine may be a copy of another one, which has the session keys, too; and the kernel was not told.
-    Copied,
+    /// The machine may be a copy of another one, which has the session keys, too.
+    Copied {
+        /// The kernel has ended its sessions by itself.
+        kernel_is_told: bool,
+    },
     /// A deadline is due.
     Tick,
 }
@@ -99,6 +104,8 @@ pub struct Mesh {
     found: KernelState,
     next_look: Option<Instant>,
     call: Option<Call>,
+    /// Machines with higher keys that have not answered since the machine became a copy, and how often each was made anew for that.
+    lost_touch: BTreeMap<MachineId, u8>,
 }
 
 /// Call of all machines that finds out which of them are there.
@@ -124,6 +131,7 @@ impl Mesh {
             found,
             next_look: Some(now),
             call: None,
+            lost_touch: BTreeMap::new(),
         }
     }
 
@@ -140,11 +148,13 @@ impl Mesh {
             Event::Looked(found) => {
                 self.found = found;
                 self.put_right(now, out);
+                self.shake_hands_again(out);
                 let waits = |wanted: &Wanted| {
                     let talks = wanted.choice && wanted.answering.talks();
                     talks || wanted.answering.waits() || wanted.path.is_measuring()
                 };
-                self.next_look = Some(now + if self.wanted.values().any(|wanted| waits(wanted)) { SOON } else { LOOK });
+                let soon = !self.lost_touch.is_empty() || self.wanted.values().any(|wanted| waits(wanted));
+                self.next_look = Some(now + if soon { SOON } else { LOOK });
             }
             Event::LinksChanged => self.next_look = self.next_look.map(|_| now),
             Event::Echoed(Echo { vpn_ip, size }) => {
@@ -157,12 +167,15 @@ impl Mesh {
                         self.put_routes_right(out);
                     }
                 }
-                if let (Some(call), Some(machine)) = (&mut self.call, machine) {
-                    call.missing.remove(&machine);
+                if let Some(machine) = machine {
+                    self.lost_touch.remove(&machine);
+                    if let Some(call) = &mut self.call {
+                        call.missing.remove(&machine);
+                    }
                 }
             }
             Event::Called => self.call(now, out),
-            Event::Copied => self.drop_sessions(now, out),
+            Event::Copied { kernel_is_told } => self.begin_sessions(kernel_is_told, now, out),
             Event::Tick => {}
         }
         if self.call.take_if(|call| call.missing.is_empty() || call.until <= now).is_some() {
@@ -199,19 +212,45 @@ impl Mesh {
         out.extend(echoes.map(Effect::Echo));
     }
 
-    /// Has the kernel make all peers anew, which leaves nothing of their sessions, where they are and as they were allowed. Who
-    /// may have had one is asked for an echo: its own session carries nothing to here any more, and it would learn that
-    /// only after 15 s in which it hears nothing.
-    fn drop_sessions(&mut self, now: Instant, out: &mut Vec<Effect>) {
+    /// Begins new sessions with all who may have had one, and asks them for an echo: their own sessions carry nothing to here any
+    /// more, and they would learn that only after 15 s in which they hear nothing. A kernel that was not told makes all peers
+    /// anew, which leaves nothing of their sessions, where they are and as they were allowed.
+    fn begin_sessions(&mut self, kernel_is_told: bool, now: Instant, out: &mut Vec<Effect>) {
         let mut message = Message::default();
         let mut echoes = Vec::new();
-        for wanted in self.wanted.values() {
+        self.lost_touch.clear();
+        for (id, wanted) in &self.wanted {
             let Some(found) = self.found.peers.get(&wanted.peer.key) else { continue };
-            message.add(vec![PeerChange::Remove(wanted.peer.key), wanted.set(found.endpoint)]);
+            if !kernel_is_told {
+                message.add(wanted.anew(found.endpoint));
+            }
             if wanted.heard.is_some_and(|heard| now.saturating_duration_since(heard) < SESSION) {
+                if self.own < wanted.peer.key {
+                    self.lost_touch.insert(*id, 0);
+                }
                 echoes.push(Effect::Echo(Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST }));
             }
         }
+        self.ask(message, Vec::new(), out);
+        out.extend(echoes);
+        self.next_look = self.next_look.map(|_| now + SOON);
+    }
+
+    /// Makes those anew that have not answered since the machine became a copy: then WireGuard shakes hands at once. Where two do that
+    /// at the same time, each takes the other's initiation in place of its own (`wg_noise_handshake_consume_initiation`,
+    /// `drivers/net/wireguard/noise.c`), neither takes an answer, and both wait for 5 s. So only the one with the lower key does this.
+    fn shake_hands_again(&mut self, out: &mut Vec<Effect>) {
+        let mut message = Message::default();
+        let mut echoes = Vec::new();
+        let (wanted, found) = (&self.wanted, &self.found.peers);
+        self.lost_touch.retain(|id, times| {
+            let Some(wanted) = wanted.get(id).filter(|_| *times < MOST_ANEW) else { return false };
+            let Some(peer) = found.get(&wanted.peer.key) else { return false };
+            *times += 1;
+            message.add(wanted.anew(peer.endpoint));
+            echoes.push(Effect::Echo(Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST }));
+            true
+        });
         self.ask(message, Vec::new(), out);
         out.extend(echoes);
     }

@@ -72,6 +72,11 @@ impl Wanted {
         PeerChange::Set { key: self.peer.key, endpoint, allowed: self.peer.allowed() }
     }
 
+    /// Makes the peer anew, without its session and what else it holds.
+    pub(crate) fn anew(&self, endpoint: Option<SocketAddrV4>) -> Vec<PeerChange> {
+        vec![PeerChange::Remove(self.peer.key), self.set(endpoint)]
+    }
+
     /// The first endpoint in the list that is no place around this machine.
     pub(crate) fn first_endpoint(&self, around: &Surroundings) -> Option<SocketAddrV4> {
         self.endpoint_after(None, around)
@@ -153,7 +158,7 @@ impl Wanted {
             self.tries += 1;
             if self.tries.is_multiple_of(TRIES.max(self.peer.endpoints.len())) {
                 self.answering = PeerAnswers::default();
-                changes = vec![PeerChange::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
+                changes = self.anew(endpoint.or(found.endpoint));
             } else {
                 changes.extend(self.try_at(endpoint, found.endpoint));
             }
@@ -162,7 +167,7 @@ impl Wanted {
         } else if self.heard_at != found.endpoint && address.is_some_and(|address| around.include(address)) {
             // It is not left there until somebody has sent it something: the machine has got that address, or that gateway, since.
             self.answering = PeerAnswers::default();
-            changes = vec![PeerChange::Remove(self.peer.key), self.set(self.first_endpoint(around))];
+            changes = self.anew(self.first_endpoint(around));
         }
         let asks = if self.goes_by(ways, in_touch, now) {
             Asks::It

@@ -21,7 +21,7 @@ fn a_copy_makes_peers_anew_and_asks_those_it_was_in_touch_with() {
     let (before, written) = (world.kernel.clone(), world.routes.len());
     world.said();
     world.echoes.clear();
-    world.handle(Event::Copied);
+    world.handle(Event::Copied { kernel_is_told: false });
     let anew = |n: u8, endpoint: &str| {
         let key = VpnPubKey([n; 32]);
         [

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 
 mod astray;
 mod copied;
+mod crossed;
 mod replayed;
 mod tries;
 mod uplinks;
@@ -598,7 +599,7 @@ enum Step {
     Changed(BTreeMap<u8, Option<MeshPeer>>),
     Foreign(u8, u8),
     Lost(u8),
-    Copied,
+    Copied(bool),
     Pass(u64),
 }
 
@@ -609,7 +610,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         changed.prop_map(Step::Changed),
         (0..12_u8, 0..4_u8).prop_map(|(key, pods)| Step::Foreign(key, pods)),
         (0..8_u8).prop_map(Step::Lost),
-        Just(Step::Copied),
+        any::<bool>().prop_map(Step::Copied),
         (1..20_u64).prop_map(Step::Pass),
     ]
 }
@@ -644,7 +645,7 @@ proptest! {
                     world.kernel.routes.insert(pod_prefix(pods + 100), Some(1280));
                 }
                 Step::Lost(key) => drop(world.kernel.peers.remove(&VpnPubKey([key; 32]))),
-                Step::Copied => world.handle(Event::Copied),
+                Step::Copied(kernel_is_told) => world.handle(Event::Copied { kernel_is_told }),
                 Step::Pass(seconds) => world.pass(seconds),
             }
         }

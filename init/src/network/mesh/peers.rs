@@ -159,7 +159,7 @@ fn address(endpoint: &Endpoint) -> Option<SocketAddrV4> {
 }
 
 /// Follows what is told, and where voters are sighted; a task for good. Before anything is told, it changes nothing. After a standstill
-/// sessions are dropped, unless the kernel has done that by itself.
+/// new sessions are begun.
 ///
 /// # Errors
 /// [`Error`] names what the kernel refused.
@@ -206,7 +206,7 @@ pub(crate) async fn keep(
                 Event::LinksChanged
             }
             () = told.roll().called() => Event::Called,
-            () = standstill.wait(), if !kernel_is_told => Event::Copied,
+            () = standstill.wait() => Event::Copied { kernel_is_told },
             echo = echoes.next() => Event::Echoed(echo.map_err(Error::Echoes)?),
             () = until(decides.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
