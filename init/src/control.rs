@@ -192,6 +192,10 @@ pub(crate) async fn units(mut ground: Ground<'_>, clients: &mut Clients) -> Resu
 fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
     let (board, plan) = (ground.board.clone(), ground.plan.clone());
     let coordinator = || ground.coordinator.expect("the unit is wanted of a coordinator alone");
+    let upkeep = || {
+        let (authorities, records) = coordinator();
+        Upkeep { kubernetes: authorities.kubernetes.clone(), plan: ground.plan.clone(), records: records.clone() }
+    };
     match task {
         Task::Users => {
             let records = coordinator().1.clone();
@@ -214,12 +218,18 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
             let kubernetes = coordinator().0.kubernetes.clone();
             Run::task(move || node::bootstrap(kubernetes.clone(), plan.clone()))
         }
-        Task::Upkeep => {
-            let (authorities, records) = coordinator();
-            let (kubernetes, records) = (authorities.kubernetes.clone(), records.clone());
-            let calls = VolumeCalls::as_coordinator(ground.identity.clone(), authorities.cairn.public().pin());
-            let upkeep = Upkeep { kubernetes, plan, records, calls, roll: ground.roll.clone() };
-            Run::task(move || upkeep.clone().keep())
+        Task::Nodes => {
+            let upkeep = upkeep();
+            Run::task(move || upkeep.clone().keep_nodes())
+        }
+        Task::Publisher => {
+            let (upkeep, roll) = (upkeep(), ground.roll.clone());
+            Run::task(move || upkeep.clone().publish(roll.clone()))
+        }
+        Task::Provisioner => {
+            let authority = coordinator().0.cairn.public().pin();
+            let (upkeep, calls) = (upkeep(), VolumeCalls::as_coordinator(ground.identity.clone(), authority));
+            Run::task(move || upkeep.clone().provision(calls.clone()))
         }
         Task::PolicyCompiler => {
             let (authorities, records) = coordinator();

@@ -31,7 +31,11 @@ pub const IMAGES: &str = "images";
 /// Task that creates a cluster's first objects.
 pub const BOOTSTRAP: &str = "kube.bootstrap";
 /// Task that keeps node objects as the records have them.
-pub const UPKEEP: &str = "kube.upkeep";
+pub const NODES: &str = "kube.nodes";
+/// Task that writes where services are published.
+pub const PUBLISHER: &str = "kube.publisher";
+/// Task that has machines make the volumes of claims.
+pub const PROVISIONER: &str = "kube.provisioner";
 /// Task that says what nodes and pods use, in the apiserver's place.
 pub const METRICS: &str = "kube.metrics";
 /// Task that looks whether the node is Ready.

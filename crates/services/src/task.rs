@@ -21,7 +21,11 @@ pub enum Task {
     /// Creates the first objects of a new cluster.
     Bootstrap,
     /// Keeps node objects as the records have them.
-    Upkeep,
+    Nodes,
+    /// Writes where services are published, and moves floating addresses.
+    Publisher,
+    /// Has machines make the volumes of claims.
+    Provisioner,
     /// Compiles the policies of Kubernetes' network for all workers.
     PolicyCompiler,
     /// Says what nodes and pods use, in the apiserver's place.
@@ -44,12 +48,14 @@ pub enum Task {
 const PODS_END: Duration = Duration::from_secs(40);
 
 impl Task {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Users,
         Self::Balancer,
         Self::Images,
         Self::Bootstrap,
-        Self::Upkeep,
+        Self::Nodes,
+        Self::Publisher,
+        Self::Provisioner,
         Self::PolicyCompiler,
         Self::Metrics,
         Self::Observer,
@@ -67,7 +73,9 @@ impl Task {
             Self::Balancer => names::BALANCER,
             Self::Images => names::IMAGES,
             Self::Bootstrap => names::BOOTSTRAP,
-            Self::Upkeep => names::UPKEEP,
+            Self::Nodes => names::NODES,
+            Self::Publisher => names::PUBLISHER,
+            Self::Provisioner => names::PROVISIONER,
             Self::PolicyCompiler => names::COMPILES_POLICIES,
             Self::Metrics => names::METRICS,
             Self::Observer => names::OBSERVER,
@@ -87,7 +95,7 @@ impl Task {
             Self::Images | Self::Pods => vec![Need::ready(names::CONTAINERD)],
             Self::Bootstrap => vec![Need::ready(names::APISERVER)],
             // Before, it may do nothing.
-            Self::Upkeep => vec![Need::finished(names::BOOTSTRAP)],
+            Self::Nodes | Self::Publisher | Self::Provisioner => vec![Need::finished(names::BOOTSTRAP)],
             Self::PolicyCompiler if plan.wants(ServiceRole::ControlPlane) => vec![Need::finished(names::BOOTSTRAP)],
             Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
             // It is asked by the apiserver.
@@ -109,7 +117,8 @@ impl Task {
             Self::Balancer | Self::Resolvers => Spec { content: Fingerprint::of(&plan.assignment.gateway()), ..spec },
             // Whose packets it judges.
             Self::Policies => Spec { content: Fingerprint::of(&plan.assignment.pods()), ..spec },
-            Self::Upkeep | Self::PolicyCompiler | Self::Metrics | Self::Observer => spec,
+            Self::Nodes | Self::Publisher | Self::Provisioner => spec,
+            Self::PolicyCompiler | Self::Metrics | Self::Observer => spec,
             Self::Volumes | Self::Registries => spec,
             Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
         }
@@ -121,7 +130,8 @@ impl Task {
             // Every coordinator tells workers of policies, with an apiserver of its own or without.
             Self::Users | Self::PolicyCompiler => &[ServiceRole::Coordinator],
             Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
-            Self::Bootstrap | Self::Upkeep | Self::Metrics => &[ServiceRole::ControlPlane],
+            Self::Bootstrap | Self::Metrics => &[ServiceRole::ControlPlane],
+            Self::Nodes | Self::Publisher | Self::Provisioner => &[ServiceRole::ControlPlane],
             Self::Images | Self::Observer | Self::Resolvers | Self::Volumes | Self::Pods => &[ServiceRole::Worker],
             Self::Registries | Self::Policies => &[ServiceRole::Worker],
         }

@@ -324,11 +324,11 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controllers kube.proxy kube.dns \
-               kube.balancer images kube.bootstrap kube.upkeep kube.policies kube.metrics kube.observer kube.resolvers kube.volumes \
-               registries policies pods";
+               kube.balancer images kube.bootstrap kube.nodes kube.publisher kube.provisioner kube.policies \
+               kube.metrics kube.observer kube.resolvers kube.volumes registries policies pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.upkeep kube.policies \
-                         kube.metrics";
+    let control_plane = "etcd kube.apiserver kube.controllers kube.balancer kube.bootstrap kube.nodes kube.publisher \
+                         kube.provisioner kube.policies kube.metrics";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.proxy kube.dns kube.balancer images kube.observer kube.resolvers kube.volumes \
                   registries policies pods";

@@ -122,7 +122,7 @@ impl PolicyCompiler {
                     api.write(event).await?;
                 }
             }
-            let next = keeper.poll_timeout().map(|at| clock::now() + at.saturating_sub(clock::uptime()));
+            let next = keeper.poll_timeout().map(clock::at_uptime);
             tokio::select! {
                 () = followed.news.notified() => keeper.changed(clock::uptime()),
                 () = changes.next() => {}

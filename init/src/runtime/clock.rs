@@ -74,6 +74,11 @@ fn behind(now: Duration, by: Duration) -> Option<rustix::time::Timespec> {
     Some(rustix::time::Timespec { tv_sec, tv_nsec: time.subsec_nanos().into() })
 }
 
+/// Moment of [`now`] at which [`uptime`] will be so much; now, where it is more.
+pub(crate) fn at_uptime(uptime_then: Duration) -> Instant {
+    now() + uptime_then.saturating_sub(uptime())
+}
+
 /// [`unix`] as the API counts it.
 pub(crate) fn unix_millis() -> UnixMillis {
     UnixMillis(u64::try_from(unix().as_millis()).unwrap_or(u64::MAX))
