@@ -357,8 +357,6 @@ pub(crate) fn journey(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::of(t)?;
     let said = cluster.run(&["cluster", "create", NAME, "--wait", "--timeout", &patience(t, 180)])?;
     ensure!(said.contains("cluster `one` runs on m1") && said.contains("(protection tpm)"), "{said}");
-    // Pods are refused until the controller-manager has made their namespace's account.
-    cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=300s"])?;
     let pod = t.dir().join("web.json");
     fs::write(&pod, web_pod("web", false).to_string()).context("write the pod")?;
     cluster.kubectl(&["apply", "--filename", text(&pod)?])?;

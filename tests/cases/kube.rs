@@ -264,8 +264,6 @@ impl Cluster {
         owner.status_when_running(NAME, &vm, vm.started(), t.within(60))?;
         let cluster = Self { vm, owner, outside };
         cluster.wait_node()?;
-        // Pods are refused until the controller-manager has made their namespace's account.
-        cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
         cluster.apply(t, &web_pod("web", false))?;
         cluster.wait_pod()?;
         let has_address = || network::has_address(&cluster.status().ok()?, network::MACHINE).then_some(());

@@ -49,7 +49,6 @@ fn made(t: &Context) -> anyhow::Result<()> {
     let size = ["--machines", "2", "--memory", "2560M", "--level", "encrypted", "--wait"];
     let line = ["cluster", "create", NAME, "--timeout", &patience(t, 240)];
     cluster.run(&[&line[..], &size].concat())?;
-    cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
     for machine in ["m1", "m2"] {
         let mut pod = web_pod(&format!("web-{machine}"), false);
         pod["spec"]["nodeName"] = machine.into();

@@ -115,8 +115,6 @@ fn up_to_the_pod(workspace: &Workspace, cache: &BuildCache, options: &Options) -
     talking_step("pod", "starting", || {
         let file = workspace.target().join("web.json");
         std::fs::write(&file, &origin.pod).context("write the pod")?;
-        // Pods are refused until the controller-manager has made their namespace's account.
-        tool.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"])?;
         tool.kubectl(&["apply", "--filename", &file.to_string_lossy()])?;
         tool.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])
     })?;

@@ -94,10 +94,12 @@ impl Task {
             // Images are written to containerd's store by its API; at the end pods are gone before it is.
             Self::Images | Self::Pods => vec![Need::ready(names::CONTAINERD)],
             Self::Bootstrap => vec![Need::ready(names::APISERVER)],
-            // Before, it may do nothing.
+            // Before, they may do nothing.
             Self::Nodes | Self::Publisher | Self::Provisioner => vec![Need::finished(names::BOOTSTRAP)],
-            Self::PolicyCompiler if plan.wants(ServiceRole::ControlPlane) => vec![Need::finished(names::BOOTSTRAP)],
-            Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
+            // What compiles policies may do nothing before, and a node that is said to be Ready takes pods.
+            Self::PolicyCompiler | Self::Observer if plan.wants(ServiceRole::ControlPlane) => {
+                vec![Need::finished(names::BOOTSTRAP)]
+            }
             // It is asked by the apiserver.
             Self::Metrics => Vec::new(),
             // It asks another machine's, which no tree of this one knows.

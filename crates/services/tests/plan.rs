@@ -136,8 +136,8 @@ fn pods_have_longer_to_end_than_kubelet_gives_each() {
 }
 
 #[test]
-fn the_observer_waits_for_no_apiserver_but_the_machines_own() {
-    let own = [Need::ready(names::APISERVER)];
+fn the_observer_waits_for_objects_of_its_own_apiserver_alone() {
+    let own = [Need::finished(names::BOOTSTRAP)];
     let needs = [plan(), worker()].map(|plan| spec(&plan, names::OBSERVER).needs);
     assert_eq!(needs, [own.to_vec(), Vec::new()]);
 }

@@ -31,6 +31,8 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const SYSTEM_SERVICES: &str = "/api/v1/namespaces/kube-system/services";
 const DNS_SERVICE: &str = "kube-dns";
+/// Annotation of what stands for no right, and says what it is for.
+const BECAUSE: &str = "cairn.internal/because";
 
 /// Objects that are created together, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +58,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation, for a cluster whose Kubernetes has this authority (PEM).
 #[must_use]
-pub fn sets(authority: &str) -> [ObjectSet; 8] {
+pub fn sets(authority: &str) -> [ObjectSet; 9] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -146,7 +148,17 @@ pub fn sets(authority: &str) -> [ObjectSet; 8] {
                 ),
             ],
         ),
+        ObjectSet::new("cairn:bootstrapped-9", vec![default_account()]),
     ]
+}
+
+/// Account of pods that name none. The controllers make it, too, but some time behind the first node that is Ready: until then
+/// the apiserver refuses such pods.
+fn default_account() -> Object {
+    let (name, because) = ("default", "a pod may be created as soon as a node is Ready");
+    let metadata = json!({ "name": name, "namespace": "default", "annotations": { BECAUSE: because } });
+    let body = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata });
+    Object { path: "/api/v1/namespaces/default/serviceaccounts", name, body: body.to_string(), because }
 }
 
 fn role_of_coordinators(because: &'static str) -> Object {
@@ -347,7 +359,7 @@ fn system_service(
 
 fn mark(name: &'static str) -> Object {
     let because = "the cluster has had these objects; what is deleted of them stays deleted";
-    let metadata = json!({ "name": name, "annotations": { "cairn.internal/because": because } });
+    let metadata = json!({ "name": name, "annotations": { BECAUSE: because } });
     role_with(name, &metadata, &json!([]), because)
 }
 
