@@ -12,6 +12,7 @@ pub mod fleets;
 pub mod floor;
 pub mod kube;
 mod milestone;
+pub mod nft;
 pub mod verdict;
 
 pub use milestone::{Arrival, BootMilestone};

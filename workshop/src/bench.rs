@@ -1,6 +1,6 @@
 //! `cargo xtask bench boot`: boots the floor and Cairn in turns and prints what each milestone cost: uptime in the guest
 //! and QEMU's CPU seconds. It must never measure one side by other means than the other, nor compare what does not run
-//! the same components. `bench network` and `bench desired` run programs of their own.
+//! the same components. `bench network`, `bench desired` and `bench policies` run programs of their own.
 
 mod cairn;
 mod cluster;
@@ -8,6 +8,7 @@ mod fleets;
 mod floor;
 mod follow;
 mod kube;
+mod nft;
 mod person;
 mod pod;
 mod site;
@@ -38,7 +39,7 @@ use xtask::{
 };
 
 use self::site::{Boot, CPUS, MEMORY, Site};
-pub(crate) use self::{cluster::cluster, fleets::fleets, kube::kube};
+pub(crate) use self::{cluster::cluster, fleets::fleets, kube::kube, nft::nft};
 use crate::{
     components,
     image::{self, Wanted},
@@ -60,6 +61,10 @@ pub(crate) enum Bench {
     Network,
     /// Desired state of 1 000 machines, worked out by a coordinator when one of them changes
     Desired,
+    /// 1 000 network policies over 5 000 pods, compiled by a coordinator when one of them changes
+    Policies,
+    /// Rules of 5 000 services, taken and listed by PID 1's `nft` and by Debian's
+    Nft(nft::Options),
 }
 
 /// How boots are measured.
@@ -119,8 +124,8 @@ pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options)
     report(&site, &boots, &sides, processor)
 }
 
-/// `cargo xtask bench network`, `bench desired`: numbers, limits and whether they hold are the program's own (`qemu/benches/network.rs`,
-/// `crates/cluster/benches/desired.rs`).
+/// `cargo xtask bench network`, `bench desired`, `bench policies`: numbers, limits and whether they hold are the program's own
+/// (`qemu/benches/network.rs`, `crates/cluster/benches/desired.rs`, `crates/netpolicy/benches/policies.rs`).
 ///
 /// # Errors
 /// It does not compile, or a limit is broken.

@@ -164,6 +164,8 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(bench::Bench::Kube(options)) => bench::kube(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::program(&workspace, "qemu", "network"),
         Command::Bench(bench::Bench::Desired) => bench::program(&workspace, "cluster", "desired"),
+        Command::Bench(bench::Bench::Policies) => bench::program(&workspace, "netpolicy", "policies"),
+        Command::Bench(bench::Bench::Nft(options)) => bench::nft(&workspace, &options),
         Command::Conformance(options) => conformance::conformance(&workspace, &cache, &options),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
