@@ -67,6 +67,17 @@ pub enum Blocker {
     Group(Name),
 }
 
+impl Blocker {
+    /// The service that is in the way.
+    #[must_use]
+    pub const fn service(&self) -> &Name {
+        match self {
+            Self::Need(need) => need.service(),
+            Self::Group(member) => member,
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {

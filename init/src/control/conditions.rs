@@ -27,9 +27,15 @@ pub(crate) async fn report(board: Board, services: Services) {
             if ready {
                 board.reached(status.name.as_str(), MilestoneKind::Service);
             }
-            for condition in stands_for(&status).iter().filter(|condition| !is_told_elsewhere(**condition)) {
-                let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
-                board.condition(*condition, truth, reason);
+            for condition in stands_for(&status) {
+                let truth = match (is_told_elsewhere(*condition), &status.state) {
+                    (false, _) if ready => Truth::True,
+                    (false, _) => Truth::False,
+                    // Who would say so does not run yet.
+                    (true, UnitState::Waiting(_)) => Truth::Unknown,
+                    (true, _) => continue,
+                };
+                board.condition(*condition, truth, &reason(&status.state));
             }
             if !ready && status.is_crash_looping() {
                 waits.push(format!("{} (failed {} times)", status.name, status.failures));
@@ -69,16 +75,21 @@ const fn is_told_elsewhere(condition: ConditionName) -> bool {
     }
 }
 
-const fn word(state: &UnitState) -> &'static str {
-    match state {
-        UnitState::Waiting(_) => "waits for another service",
+/// Reason why a service is not ready, for people; empty where it is.
+fn reason(state: &UnitState) -> String {
+    let word = match state {
+        UnitState::Waiting(blockers) => {
+            let names: Vec<&str> = blockers.iter().map(|blocker| blocker.service().as_str()).collect();
+            return format!("waits for {}", names.join(", "));
+        }
         UnitState::Starting => "is starting",
         UnitState::Ready | UnitState::Finished => "",
         UnitState::BackingOff { .. } => "failed, is tried again",
         UnitState::Stopping => "is stopping",
         UnitState::Stopped => "is stopped",
         UnitState::Failed => "failed",
-    }
+    };
+    word.to_owned()
 }
 
 #[cfg(test)]
@@ -86,6 +97,7 @@ mod tests {
     use std::time::Duration;
 
     use model::{BootClass, RootHash};
+    use supervise::Need;
 
     use super::*;
     use crate::facts::Facts;
@@ -96,7 +108,7 @@ mod tests {
 
     /// Proves: S7
     #[tokio::test]
-    async fn a_condition_holds_while_its_service_is_ready_on_this_machine() {
+    async fn a_condition_follows_its_service_and_says_what_that_waits_for() {
         let (facts, _power_on) = Facts::new(Boot {
             profile: api::Profile::Release,
             root_hash: RootHash([1; 32]),
@@ -104,15 +116,18 @@ mod tests {
             class: BootClass::Direct,
         });
         let (board, reader) = Board::new(facts);
-        let unit = Unit::task(names::ETCD, Ends::Never, Run::steady(std::future::pending));
+        let unit = |name: &str, ends| Unit::task(name, ends, Run::steady(std::future::pending));
+        let (etcd, bootstrap) = (unit(names::ETCD, Ends::Never), unit(names::BOOTSTRAP, Ends::WellOrAgain));
+        let mut observer = unit(names::OBSERVER, Ends::Never);
+        observer.spec.needs = vec![Need::finished(names::BOOTSTRAP)];
         let services = Services::start(&Children::default(), Vec::new()).expect("a tree");
-        services.want(vec![unit]).await.expect("a table");
+        services.want(vec![etcd, bootstrap, observer]).await.expect("a table");
         let _reporting = tasks::spawn(report(board.clone(), services.clone()));
-        let becomes = async |truth, reason: &str| {
+        let becomes = async |name: ConditionName, truth, reason: &str| {
             let mut changes = reader.changes();
             let is_so = || {
                 reader.read(|_, words| {
-                    let condition = words.conditions.iter().find(|one| one.name == ConditionName::EtcdReady.word());
+                    let condition = words.conditions.iter().find(|one| one.name == name.word());
                     condition.is_some_and(|one| one.truth == truth && one.reason == reason)
                 })
             };
@@ -121,10 +136,11 @@ mod tests {
                     changes.next().await.expect("the board is there");
                 }
             });
-            assert!(seen.await.is_ok(), "{truth:?} {reason:?}");
+            assert!(seen.await.is_ok(), "{name:?} {truth:?} {reason:?}");
         };
-        becomes(Truth::True, "").await;
+        becomes(ConditionName::EtcdReady, Truth::True, "").await;
+        becomes(ConditionName::NodeReady, Truth::Unknown, "waits for kube.bootstrap").await;
         services.want(Vec::new()).await.expect("a table");
-        becomes(Truth::False, "this machine no longer runs the service").await;
+        becomes(ConditionName::EtcdReady, Truth::False, "this machine no longer runs the service").await;
     }
 }
