@@ -31,8 +31,8 @@ pub(crate) async fn report(board: Board, services: Services) {
                 let truth = match (is_told_elsewhere(*condition), &status.state) {
                     (false, _) if ready => Truth::True,
                     (false, _) => Truth::False,
-                    // Who would say so does not run yet.
-                    (true, UnitState::Waiting(_)) => Truth::Unknown,
+                    // Who would say so does not run yet. One that nothing is in the way of may have said it since this look.
+                    (true, UnitState::Waiting(blockers)) if !blockers.is_empty() => Truth::Unknown,
                     (true, _) => continue,
                 };
                 board.condition(*condition, truth, &reason(&status.state));
@@ -78,11 +78,11 @@ const fn is_told_elsewhere(condition: ConditionName) -> bool {
 /// Reason why a service is not ready, for people; empty where it is.
 fn reason(state: &UnitState) -> String {
     let word = match state {
-        UnitState::Waiting(blockers) => {
+        UnitState::Waiting(blockers) if !blockers.is_empty() => {
             let names: Vec<&str> = blockers.iter().map(|blocker| blocker.service().as_str()).collect();
             return format!("waits for {}", names.join(", "));
         }
-        UnitState::Starting => "is starting",
+        UnitState::Waiting(_) | UnitState::Starting => "is starting",
         UnitState::Ready | UnitState::Finished => "",
         UnitState::BackingOff { .. } => "failed, is tried again",
         UnitState::Stopping => "is stopping",
@@ -140,6 +140,7 @@ mod tests {
         };
         becomes(ConditionName::EtcdReady, Truth::True, "").await;
         becomes(ConditionName::NodeReady, Truth::Unknown, "waits for kube.bootstrap").await;
+        assert_eq!(reason(&UnitState::Waiting(Vec::new())), "is starting", "nothing is in its way");
         services.want(Vec::new()).await.expect("a table");
         becomes(ConditionName::EtcdReady, Truth::False, "this machine no longer runs the service").await;
     }
