@@ -25,12 +25,12 @@ use benches::{
     Arrival,
     boots::{BootKind, Boots},
     evidence::{self, Evidence},
-    verdict::{self, Processor},
+    verdict::{self, Figure, Processor},
 };
 use clap::{Args, Subcommand};
 use model::Level;
 use qemu::host::{Acceleration, Host};
-use serde_json::json;
+use serde_json::{Value, json};
 use xtask::{
     cache::BuildCache,
     process::shown,
@@ -135,6 +135,18 @@ pub(crate) fn program(workspace: &Workspace, package: &str, bench: &str) -> Resu
     shown(&mut cargo)
 }
 
+/// Prints the closing line of JSON: the limits and whether all hold, beside what else `line` tells.
+///
+/// # Errors
+/// Nothing can be printed; a broken limit.
+fn conclude(figures: &[Figure], mut line: Value) -> Result<()> {
+    let holds = figures.iter().all(Figure::holds);
+    line["limits"] = figures.iter().map(Figure::to_json).collect();
+    line["holds"] = holds.into();
+    writeln!(stdout(), "{line}").context("print the result")?;
+    if holds { Ok(()) } else { bail!("a limit is broken") }
+}
+
 /// Boots in turns: floor, then Cairn, as often as asked.
 fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boots) -> Result<Sides> {
     let wants = |level| options.level.is_none_or(|only| only == level);
@@ -224,24 +236,20 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
     for finding in &findings {
         say(finding.line());
     }
-    let holds = findings.iter().all(verdict::Figure::holds);
     let line = json!({
         "boots": boots.iter().map(told).collect::<Vec<_>>(),
-        "limits": findings.iter().map(verdict::Figure::to_json).collect::<Vec<_>>(),
         "bytes": { "boot": weight.boot, "userland": weight.userland },
         "resident_kilobytes": sides.cairn.resident,
         "root_hash": site.manifest.verity.root_hash,
-        "holds": holds,
     });
-    writeln!(stdout(), "{line}").context("print the result")?;
-    if holds { Ok(()) } else { bail!("a limit is broken") }
+    conclude(&findings, line)
 }
 
-fn told((kind, seen): (BootKind, &[Arrival])) -> serde_json::Value {
+fn told((kind, seen): (BootKind, &[Arrival])) -> Value {
     let row = |one: &Arrival| {
         let numbers = json!({ "uptime": one.uptime.as_secs_f64(), "cpu": one.cpu.map(|cpu| cpu.as_secs_f64()) });
         (one.milestone.name().to_owned(), numbers)
     };
-    let milestones: serde_json::Map<String, serde_json::Value> = seen.iter().map(row).collect();
+    let milestones: serde_json::Map<String, Value> = seen.iter().map(row).collect();
     json!({ "kind": kind.name(), "milestones": milestones })
 }

@@ -3,17 +3,16 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Write, stdout},
+    io::{self, Read, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use ::tests::web_pod;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use benches::{
     cluster::Took,
     fleets::{FleetStage, Floor, StageTimes, Stages, all_seen_now, pod_runs},
-    verdict::Figure,
 };
 use clap::Args;
 use qemu::{Deadline, deadline::Stopwatch, saved::SavedFleet};
@@ -24,7 +23,7 @@ use xtask::{
     workspace::Workspace,
 };
 
-use super::{person::Person, site};
+use super::{conclude, person::Person, site};
 use crate::{image, programs::Build};
 
 /// Three coordinators, 512 MiB and one processor each.
@@ -72,15 +71,7 @@ pub(crate) fn fleets(workspace: &Workspace, cache: &BuildCache, options: &Option
     for finding in &findings {
         say(finding.line());
     }
-    let holds = findings.iter().all(Figure::holds);
-    let line = json!({
-        "stages": stages.iter().map(told).collect::<Vec<_>>(),
-        "limits": findings.iter().map(Figure::to_json).collect::<Vec<_>>(),
-        "root_hash": root_hash,
-        "holds": holds,
-    });
-    writeln!(stdout(), "{line}").context("print the result")?;
-    if holds { Ok(()) } else { bail!("a limit is broken") }
+    conclude(&findings, json!({ "stages": stages.iter().map(told).collect::<Vec<_>>(), "root_hash": root_hash }))
 }
 
 fn told((stage, StageTimes { took, floor }): (FleetStage, StageTimes)) -> Value {

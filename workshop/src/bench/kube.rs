@@ -1,14 +1,10 @@
 //! `cargo xtask bench kube`: three machines with all roles, a worker beside them, and one of the three that loses its power; all by
 //! `cairnctl`, as a person has them.
 
-use std::{
-    io::{Write, stdout},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use ::tests::web_pod;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use benches::{
     kube::{KubeNumber, mebibytes},
     verdict::Figure,
@@ -22,7 +18,7 @@ use xtask::{
     workspace::Workspace,
 };
 
-use super::{person::Person, site};
+use super::{conclude, person::Person, site};
 use crate::{image, programs::Build};
 
 /// The cluster, by its owner's name for it.
@@ -79,11 +75,7 @@ pub(crate) fn kube(workspace: &Workspace, cache: &BuildCache, options: &Options)
     }
     measured?;
     ended?;
-    let holds = figures.iter().all(Figure::holds);
-    let limits: Vec<Value> = figures.iter().map(Figure::to_json).collect();
-    let line = json!({ "limits": limits, "root_hash": root_hash, "holds": holds });
-    writeln!(stdout(), "{line}").context("print the result")?;
-    if holds { Ok(()) } else { bail!("a limit is broken") }
+    conclude(&figures, json!({ "root_hash": root_hash }))
 }
 
 impl Person {

@@ -4,18 +4,14 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{Write, stdout},
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use ::image::ImageProfile;
-use anyhow::{Context, Result, bail, ensure};
-use benches::{
-    nft::{NftTimes, SERVICES, findings, ruleset, times},
-    verdict::Figure,
-};
+use anyhow::{Context, Result, ensure};
+use benches::nft::{NftTimes, SERVICES, findings, ruleset, times};
 use clap::Args;
 use serde_json::{Value, json};
 use xtask::{
@@ -24,6 +20,7 @@ use xtask::{
     workspace::Workspace,
 };
 
+use super::conclude;
 use crate::programs::{self, Build};
 
 /// How it is measured.
@@ -78,10 +75,7 @@ pub(crate) fn nft(workspace: &Workspace, options: &Options) -> Result<()> {
     ensure!(ours.listed == debians.listed, "the listings differ: {:?}, and Debian's {:?}", ours.listed, debians.listed);
     let figures = findings(&ours.took, &debians.took);
     figures.iter().for_each(|figure| say(figure.line()));
-    let holds = figures.iter().all(Figure::holds);
-    let limits: Vec<Value> = figures.iter().map(Figure::to_json).collect();
-    writeln!(stdout(), "{}", json!({ "limits": limits, "holds": holds })).context("print the result")?;
-    if holds { Ok(()) } else { bail!("a limit is broken") }
+    conclude(&figures, json!({}))
 }
 
 impl Side {
