@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use cluster::members::{Look, Members, Voter};
 use cluster::record::{Endpoints, MachineRecord};
 use cluster::state::{Change, KeyValue};
 use model::{ClusterRole, MachineId, NodeName, VPN_PREFIX};
-use rustix::time::{ClockId, clock_gettime};
 use sim::cast;
+use testkit::rounds::Rounds;
 
 /// Machines of the cluster; each listens to this coordinator.
 const MACHINES: u16 = 1000;
@@ -31,40 +30,22 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let desired = |view: &View, id: &MachineId| view.state().desired(id);
     let mut told: BTreeMap<MachineId, Desired> =
         ids.iter().map(|id| Ok((*id, desired(&view, id)?))).collect::<Result<_, Box<dyn Error>>>()?;
-    let mut took = Vec::new();
+    let mut rounds = Rounds::default();
     for round in 1..=ROUNDS {
         let revision = 2000 + u64::from(round);
         view.take(vec![Change::Put(put(&machine(MACHINES, round + 1), revision))], revision)?;
-        let before = cpu()?;
-        for id in &ids {
-            let desired = desired(&view, id)?;
-            if !told[id].says_the_same(&desired) {
-                return Err("nobody's desired state is another for that".into());
+        rounds.work(|| {
+            for id in &ids {
+                let desired = desired(&view, id)?;
+                if !told[id].says_the_same(&desired) {
+                    return Err("nobody's desired state is another for that".into());
+                }
+                told.insert(*id, desired);
             }
-            told.insert(*id, desired);
-        }
-        took.push(cpu()? - before);
+            Ok::<(), Box<dyn Error>>(())
+        })?;
     }
-    took.sort_unstable();
-    let median = took[took.len() / 2];
-    writeln!(
-        io::stdout(),
-        "desired state for {MACHINES} streams, one node elsewhere, {ROUNDS} rounds: {:.2} ms of CPU (median; {:.2} to {:.2}), limit {} ms",
-        millis(median),
-        millis(took[0]),
-        millis(took[took.len() - 1]),
-        LIMIT.as_millis()
-    )?;
-    Ok(if median <= LIMIT { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// CPU time of this process so far.
-fn cpu() -> Result<Duration, Box<dyn Error>> {
-    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+    Ok(rounds.conclude(&format!("desired state for {MACHINES} streams, one node elsewhere"), LIMIT)?)
 }
 
 /// Machine `n`, which was heard `moves` times at another place.

@@ -2,13 +2,12 @@
 //! Prints the median CPU time, and fails where it is over its limit, or where a machine is told less than what was asked.
 
 use std::error::Error;
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use netpolicy::{KubernetesInventory, MOST_BYTES, NodePrefixes, PolicyInputs, PolicyPart, compile, written};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
+use testkit::rounds::Rounds;
 
 const MACHINES: u8 = 50;
 const PODS_OF_MACHINE: u8 = 100;
@@ -27,12 +26,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let list = |items: &[Value]| json!({ "items": items }).to_string().into_bytes();
     let inventory = KubernetesInventory::read(&list(&pods), &list(&namespaces), &list(&policies))?;
     let nodes: NodePrefixes = (0..MACHINES).map(|node| (node_name(node), model::pod_prefix(node + 1))).collect();
-    let (mut took, mut largest) = (Vec::new(), 0);
+    let (mut rounds, mut largest) = (Rounds::default(), 0);
     for _ in 0..ROUNDS {
         let inputs = PolicyInputs::from(&inventory);
-        let before = cpu()?;
-        let compiled = compile(&inputs, &nodes);
-        took.push(cpu()? - before);
+        let compiled = rounds.work(|| compile(&inputs, &nodes));
         if let Some(notice) = compiled.notices.first() {
             return Err(format!("something is left out: {notice}").into());
         }
@@ -46,29 +43,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             largest = largest.max(bytes.len());
         }
     }
-    took.sort_unstable();
-    let median = took[took.len() / 2];
-    writeln!(
-        io::stdout(),
-        "{} policies over {} pods of {MACHINES} machines, {ROUNDS} rounds: {:.1} ms of CPU (median; {:.1} to {:.1}), limit {} ms; \
-         the largest part has {largest} of {MOST_BYTES} bytes",
+    let what = format!(
+        "{} policies over {} pods of {MACHINES} machines (largest part: {largest} of {MOST_BYTES} bytes)",
         policies.len(),
         pods.len(),
-        millis(median),
-        millis(took[0]),
-        millis(took[took.len() - 1]),
-        LIMIT.as_millis()
-    )?;
-    Ok(if median <= LIMIT { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// CPU time of this process so far.
-fn cpu() -> Result<Duration, Box<dyn Error>> {
-    Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
+    );
+    Ok(rounds.conclude(&what, LIMIT)?)
 }
 
 fn node_name(node: u8) -> String {

@@ -1,7 +1,9 @@
-//! Virtual time for tests of pure crates, numbers that are the same on every run, and a strict reader of OpenMetrics. The only
+//! Virtual time for tests of pure crates, numbers that are the same on every run, rounds of benches, and a strict reader of
+//! OpenMetrics. The only
 //! place in a test that may ask the real clock, and it never asks twice for one test.
 
 pub mod openmetrics;
+pub mod rounds;
 
 use std::time::{Duration, Instant};
 
