@@ -41,6 +41,7 @@ pub fn plan() -> ServicePlan {
         // It has no users: nobody but the apiserver ever calls.
         etcd: Some(EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known }),
         bin: "/bin",
+        has_gvisor: false,
     }
 }
 

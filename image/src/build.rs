@@ -117,6 +117,7 @@ pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
     let manifest = Manifest {
         version: inputs.version.clone(),
         profile: inputs.init.profile(),
+        extensions: inputs.extensions.clone(),
         kernel: inputs.kernel.origin.clone(),
         cmdline: command_line.clone(),
         verity: VerityPlace::from(&verity),

@@ -1,10 +1,10 @@
 //! Inputs of an image: finished files, and where they are found now. It never makes anything of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::files::{self, FileError};
-use crate::manifest::{ImageProfile, KernelOrigin};
+use crate::manifest::{ImageExtension, ImageProfile, KernelOrigin};
 
 /// Everything an image is made of. Paths say where a thing is found now; they leave no trace in the image.
 #[derive(Debug, Clone)]
@@ -15,9 +15,11 @@ pub struct ImageInputs {
     pub sizes: SizeLimits,
     /// PID 1, and with it the profile of the root.
     pub init: InitProgram,
+    /// Extensions that the root has.
+    pub extensions: BTreeSet<ImageExtension>,
     /// The kernel.
     pub kernel: KernelInput,
-    /// All of [`RootProgram::ALL`] that a root of this profile has, but PID 1.
+    /// All of [`RootProgram::ALL`] that a root of this profile and these extensions has, but PID 1.
     pub programs: BTreeMap<RootProgram, PathBuf>,
     /// Upstream components and their versions, for the manifest.
     pub components: BTreeMap<String, String>,
@@ -102,6 +104,10 @@ pub enum RootProgram {
     ContainerdShim,
     /// runc.
     Runc,
+    /// gVisor's runtime, and its kernel.
+    Runsc,
+    /// containerd's shim for gVisor.
+    RunscShim,
     /// The Kubernetes multicall.
     Kube,
     /// CoreDNS.
@@ -126,12 +132,14 @@ pub enum RootProgram {
 
 impl RootProgram {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Init,
         Self::Etcd,
         Self::Containerd,
         Self::ContainerdShim,
         Self::Runc,
+        Self::Runsc,
+        Self::RunscShim,
         Self::Kube,
         Self::CoreDns,
         Self::MkfsXfs,
@@ -153,6 +161,8 @@ impl RootProgram {
             Self::Containerd => "containerd",
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Runc => "runc",
+            Self::Runsc => "runsc",
+            Self::RunscShim => "containerd-shim-runsc-v1",
             Self::Kube => "kube",
             Self::CoreDns => "coredns",
             Self::MkfsXfs => "mkfs.xfs",

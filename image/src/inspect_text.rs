@@ -108,6 +108,10 @@ impl Display for DiskReport {
 impl Display for Manifest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         line(f, "Cairn", format_args!("{} ({})", self.version, self.profile.word()))?;
+        if !self.extensions.is_empty() {
+            let words: Vec<&str> = self.extensions.iter().map(|one| one.word()).collect();
+            line(f, "extensions", words.join(", "))?;
+        }
         line(f, "kernel", format_args!("{}, source {}", self.kernel.version, self.kernel.source_sha256))?;
         line(f, "root hash", &self.verity.root_hash)?;
         line(f, "command line", &self.cmdline)?;

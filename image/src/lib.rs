@@ -42,5 +42,5 @@ pub use inputs::{
     SizeLimits,
 };
 pub use limits::{OverLimit, Weight, weigh};
-pub use manifest::{ImageProfile, KernelOrigin, Manifest, ManifestEntry, Mode, VerityPlace};
-pub use root::{RootContent, RootError, RootRow, TABLE, plain_root, rows};
+pub use manifest::{ImageExtension, ImageProfile, KernelOrigin, Manifest, ManifestEntry, Mode, VerityPlace};
+pub use root::{RootContent, RootError, RootOf, RootRow, TABLE, plain_root, rows};

@@ -4,12 +4,14 @@
 use std::fmt;
 
 use crate::inputs::{RootProgram, SizeLimits};
-use crate::manifest::{ImageProfile, Manifest, ManifestEntry};
+use crate::manifest::{ImageExtension, ImageProfile, Manifest, ManifestEntry};
 use crate::names;
 use crate::root::{self, RootContent};
 
 /// bzImage, initramfs and root.img of a release together, in bytes: what a direct boot loads and what an update will carry.
 const BOOT_LIMIT: u64 = 130_000_000;
+/// Part by which these may be more with gVisor.
+const GVISOR_LIMIT: u64 = 50_000_000;
 /// Files of a release's root that are no upstream component's program, uncompressed, in bytes. Notices are counted.
 const USERLAND_LIMIT: u64 = 20_000_000;
 /// Set-user-ID and set-group-ID (inode(7)).
@@ -21,6 +23,8 @@ const EXECUTE: u32 = 0o111;
 pub struct Weight {
     /// Bytes of bzImage, initramfs and root.img.
     pub boot: u64,
+    /// Most bytes that these may be, with the image's extensions.
+    pub boot_limit: u64,
     /// Bytes of the root's files beyond upstream components and the guest, uncompressed.
     pub userland: u64,
     /// Bytes of the guest, which only a debug image has.
@@ -29,8 +33,8 @@ pub struct Weight {
 
 impl fmt::Display for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { boot, userland, guest } = self;
-        write!(f, "bzImage, initramfs and root.img: {boot} bytes of {BOOT_LIMIT}; ")?;
+        let Self { boot, boot_limit, userland, guest } = self;
+        write!(f, "bzImage, initramfs and root.img: {boot} bytes of {boot_limit}; ")?;
         write!(f, "userland beyond upstream components: {userland} of {USERLAND_LIMIT}; ")?;
         f.write_str("no setuid file, no executable beyond init, upstream and mkfs.xfs")?;
         guest.map_or(Ok(()), |guest| write!(f, ", but for the guest of the debug profile: {guest} bytes"))
@@ -41,8 +45,13 @@ impl fmt::Display for Weight {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OverLimit {
     /// More than a machine may have to load.
-    #[error("bzImage, initramfs and root.img have {0} bytes together, and {BOOT_LIMIT} at most are promised")]
-    Boot(u64),
+    #[error("bzImage, initramfs and root.img have {bytes} bytes together, and {limit} at most are promised")]
+    Boot {
+        /// Bytes that they have.
+        bytes: u64,
+        /// Most that they may have.
+        limit: u64,
+    },
     /// More of our own than promised.
     #[error("what is not an upstream component has {0} bytes, and {USERLAND_LIMIT} at most are promised")]
     Userland(u64),
@@ -63,12 +72,13 @@ pub fn weigh(manifest: &Manifest, sizes: SizeLimits) -> Result<Weight, OverLimit
     let held = sizes == SizeLimits::Held && manifest.profile == ImageProfile::Release;
     let artefact = |name| manifest.artefacts.get(name).map_or(0, ManifestEntry::size);
     let boot = [names::KERNEL, names::INITRAMFS, names::ROOT].map(artefact).iter().sum();
-    if held && boot > BOOT_LIMIT {
-        return Err(OverLimit::Boot(boot));
+    let boot_limit = BOOT_LIMIT + manifest.extensions.iter().map(|one| weight_of(*one)).sum::<u64>();
+    if held && boot > boot_limit {
+        return Err(OverLimit::Boot { bytes: boot, limit: boot_limit });
     }
     let (mut userland, mut guest) = (0, None);
     for (path, entry) in &manifest.root {
-        let origin = origin(manifest.profile, path);
+        let origin = origin(manifest, path);
         match origin {
             Some(Origin::Upstream) => {}
             Some(Origin::Guest) => guest = Some(entry.size()),
@@ -85,7 +95,14 @@ pub fn weigh(manifest: &Manifest, sizes: SizeLimits) -> Result<Weight, OverLimit
     if held && userland > USERLAND_LIMIT {
         return Err(OverLimit::Userland(userland));
     }
-    Ok(Weight { boot, userland, guest })
+    Ok(Weight { boot, boot_limit, userland, guest })
+}
+
+/// Bytes that an extension may add.
+const fn weight_of(extension: ImageExtension) -> u64 {
+    match extension {
+        ImageExtension::Gvisor => GVISOR_LIMIT,
+    }
 }
 
 /// Origin of a program of the root.
@@ -96,14 +113,16 @@ enum Origin {
     Guest,
 }
 
-/// Origin of the program at `path` in the root of a profile; none if nothing may be executed there.
-fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
-    root::rows(profile).find(|row| row.path == path).and_then(|row| match row.content {
+/// Origin of the program at `path` in the root; none if nothing may be executed there.
+fn origin(manifest: &Manifest, path: &str) -> Option<Origin> {
+    root::rows(manifest.profile, &manifest.extensions).find(|row| row.path == path).and_then(|row| match row.content {
         RootContent::Executable(program) => match program {
             RootProgram::Etcd
             | RootProgram::Containerd
             | RootProgram::ContainerdShim
             | RootProgram::Runc
+            | RootProgram::Runsc
+            | RootProgram::RunscShim
             | RootProgram::Kube
             | RootProgram::CoreDns
             | RootProgram::CniPtp
@@ -119,6 +138,7 @@ fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
         | RootContent::Text(_)
         | RootContent::OsRelease
         | RootContent::Profile
+        | RootContent::Extensions
         | RootContent::RootCertificates
         | RootContent::Image { .. } => None,
     })
@@ -126,7 +146,7 @@ fn origin(profile: ImageProfile, path: &str) -> Option<Origin> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
     use crate::manifest::{KernelOrigin, Mode, VerityPlace};
@@ -153,6 +173,7 @@ mod tests {
         Manifest {
             version: String::new(),
             profile: ImageProfile::Release,
+            extensions: BTreeSet::new(),
             kernel: KernelOrigin { version: String::new(), source_sha256: String::new() },
             cmdline: String::new(),
             verity: VerityPlace { root_hash: String::new(), hash_offset: 0, data_blocks: 0 },
@@ -175,14 +196,17 @@ mod tests {
     fn an_image_at_its_limits_is_made_and_one_byte_more_is_not() {
         assert_eq!(
             weigh(&full(), SizeLimits::Held),
-            Ok(Weight { boot: BOOT_LIMIT, userland: USERLAND_LIMIT, guest: None })
+            Ok(Weight { boot: BOOT_LIMIT, boot_limit: BOOT_LIMIT, userland: USERLAND_LIMIT, guest: None })
         );
         assert_eq!(with("/bin/etcd", file(1, 0o555)), weigh(&full(), SizeLimits::Held), "upstream does not count");
         assert_eq!(with("/etc/hosts", file(1, 0o444)), Err(OverLimit::Userland(USERLAND_LIMIT + 1)));
         let mut heavy = full();
         heavy.artefacts.insert(names::KERNEL.to_owned(), file(5_000_001, 0o444));
-        assert_eq!(weigh(&heavy, SizeLimits::Held), Err(OverLimit::Boot(BOOT_LIMIT + 1)));
+        let over = OverLimit::Boot { bytes: BOOT_LIMIT + 1, limit: BOOT_LIMIT };
+        assert_eq!(weigh(&heavy, SizeLimits::Held), Err(over));
         assert!(weigh(&heavy, SizeLimits::Any).is_ok(), "it was compiled in seconds");
+        heavy.extensions = [ImageExtension::Gvisor].into();
+        assert!(weigh(&heavy, SizeLimits::Held).is_ok(), "gVisor may weigh something");
     }
 
     #[test]
@@ -197,7 +221,8 @@ mod tests {
         assert_eq!(with("/bin/guest", file(1, 0o555)), Err(OverLimit::Executable("/bin/guest".to_owned())));
         let mut debug = Manifest { profile: ImageProfile::Debug, ..full() };
         debug.root.insert("/bin/guest".to_owned(), file(7_000_000, 0o555));
-        let weight = Weight { boot: BOOT_LIMIT, userland: USERLAND_LIMIT, guest: Some(7_000_000) };
+        let weight =
+            Weight { boot: BOOT_LIMIT, boot_limit: BOOT_LIMIT, userland: USERLAND_LIMIT, guest: Some(7_000_000) };
         assert_eq!(weigh(&debug, SizeLimits::Held), Ok(weight));
         debug.root.insert("/bin/other".to_owned(), file(1, 0o555));
         assert_eq!(weigh(&debug, SizeLimits::Held), Err(OverLimit::Executable("/bin/other".to_owned())));

@@ -1,6 +1,6 @@
 //! `manifest.json`: what an image is made of. Public values only; written by the build, read by people and tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::ParseIntError;
 use std::path::Path;
 
@@ -30,6 +30,27 @@ impl ImageProfile {
     }
 }
 
+/// Part that an image has only if it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageExtension {
+    /// gVisor: pods of the class `gvisor` run on a kernel of their own. The machine's kernel lets root trace processes for it.
+    Gvisor,
+}
+
+impl ImageExtension {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Gvisor];
+
+    /// The word that `/etc/cairn/extensions` holds.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Gvisor => "gvisor",
+        }
+    }
+}
+
 /// All that is known of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +59,9 @@ pub struct Manifest {
     pub version: String,
     /// Profile of the root.
     pub profile: ImageProfile,
+    /// Extensions of the root.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub extensions: BTreeSet<ImageExtension>,
     /// Where the kernel comes from.
     pub kernel: KernelOrigin,
     /// The command line of every way of boot.
@@ -187,6 +211,7 @@ mod tests {
         let manifest = Manifest {
             version: "0.1.0".to_owned(),
             profile: ImageProfile::Release,
+            extensions: [ImageExtension::Gvisor].into(),
             kernel: KernelOrigin { version: "6.12.1".to_owned(), source_sha256: "cd".repeat(32) },
             cmdline: "panic=10".to_owned(),
             verity: VerityPlace { root_hash: "ef".repeat(32), hash_offset: 8192, data_blocks: 2 },

@@ -3,7 +3,7 @@
 //! Nothing is in the root that is not in [`TABLE`], except licences. Every file belongs to root, has time 0, is not
 //! writable and never setuid.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::files::{self, FileError};
 use crate::inputs::{ImageInputs, InputError, RootProgram};
-use crate::manifest::{ImageProfile, ManifestEntry};
+use crate::manifest::{ImageExtension, ImageProfile, ManifestEntry};
 use crate::oci::Image;
 use crate::roots;
 
@@ -49,10 +49,21 @@ pub struct RootRow {
     pub path: &'static str,
     /// Content of the path.
     pub content: RootContent,
-    /// The only profile whose root has it; absent if each has.
-    pub only: Option<ImageProfile>,
+    /// Roots that have it.
+    pub of: RootOf,
     /// Why it is there.
     pub because: &'static str,
+}
+
+/// Roots that have a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootOf {
+    /// Each.
+    Each,
+    /// Roots of one profile.
+    Profile(ImageProfile),
+    /// Roots with an extension.
+    Extension(ImageExtension),
 }
 
 /// Content of a path of the root.
@@ -70,6 +81,8 @@ pub enum RootContent {
     OsRelease,
     /// The word of the profile.
     Profile,
+    /// The words of the extensions, each on a line of its own.
+    Extensions,
     /// Root certificates of the public web.
     RootCertificates,
     /// An OCI archive that runs this program.
@@ -82,10 +95,10 @@ pub enum RootContent {
 }
 
 const fn row(path: &'static str, content: RootContent, because: &'static str) -> RootRow {
-    RootRow { path, content, only: None, because }
+    RootRow { path, content, of: RootOf::Each, because }
 }
 
-/// The root of every profile, parents before what they hold; [`rows`] are those of one.
+/// The root of every image, parents before what they hold; [`rows`] are those of one.
 pub const TABLE: &[RootRow] = &[
     row("/bin", RootContent::Directory, "the only place of programs"),
     row("/bin/init", RootContent::Executable(RootProgram::Init), "PID 1"),
@@ -104,6 +117,18 @@ pub const TABLE: &[RootRow] = &[
         "containerd's parent of a pod",
     ),
     row("/bin/runc", RootContent::Executable(RootProgram::Runc), "makes a container"),
+    RootRow {
+        of: RootOf::Extension(ImageExtension::Gvisor),
+        ..row("/bin/runsc", RootContent::Executable(RootProgram::Runsc), "makes a sandbox, and is the kernel in it")
+    },
+    RootRow {
+        of: RootOf::Extension(ImageExtension::Gvisor),
+        ..row(
+            "/bin/containerd-shim-runsc-v1",
+            RootContent::Executable(RootProgram::RunscShim),
+            "containerd's parent of a pod in a sandbox",
+        )
+    },
     row("/bin/kube", RootContent::Executable(RootProgram::Kube), "all of Kubernetes in one program"),
     row("/bin/kube-apiserver", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kube-controllers", RootContent::Link("kube"), "picked by its name"),
@@ -112,7 +137,7 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/coredns", RootContent::Executable(RootProgram::CoreDns), "resolves names for the machine's pods"),
     row("/bin/mkfs.xfs", RootContent::Executable(RootProgram::MkfsXfs), "formats the data partition at create"),
     RootRow {
-        only: Some(ImageProfile::Debug),
+        of: RootOf::Profile(ImageProfile::Debug),
         ..row("/bin/guest", RootContent::Executable(RootProgram::Guest), "tests break a machine from inside by it")
     },
     row("/sbin", RootContent::Directory, "for the link in it"),
@@ -127,6 +152,7 @@ pub const TABLE: &[RootRow] = &[
     row("/etc", RootContent::Directory, "what programs insist on"),
     row("/etc/cairn", RootContent::Directory, "what the image says of itself"),
     row("/etc/cairn/profile", RootContent::Profile, "init shows it, and serves faults in the debug profile alone"),
+    row("/etc/cairn/extensions", RootContent::Extensions, "init sets the kernel and containerd up for them"),
     row("/etc/cni", RootContent::Directory, "containerd watches for it; the network's list comes from /run"),
     row("/etc/group", RootContent::Text("root:x:0:\nnogroup:x:65534:\n"), "runc looks groups up"),
     row(
@@ -171,9 +197,16 @@ pub const TABLE: &[RootRow] = &[
     row("/var", RootContent::Link("data/var"), "containerd and kubelet write below it"),
 ];
 
-/// Rows of [`TABLE`] that are in the root of a profile.
-pub fn rows(profile: ImageProfile) -> impl Iterator<Item = &'static RootRow> {
-    TABLE.iter().filter(move |row| row.only.is_none_or(|only| only == profile))
+/// Rows of [`TABLE`] that are in the root of a profile with extensions.
+pub fn rows(
+    profile: ImageProfile,
+    extensions: &BTreeSet<ImageExtension>,
+) -> impl Iterator<Item = &'static RootRow> + use<'_> {
+    TABLE.iter().filter(move |row| match row.of {
+        RootOf::Each => true,
+        RootOf::Profile(of) => of == profile,
+        RootOf::Extension(of) => extensions.contains(&of),
+    })
 }
 
 /// Where the notices lie.
@@ -221,7 +254,7 @@ fn make_with(
     remove(stage)?;
     fs::create_dir_all(stage).map_err(FileError::new("create directory", stage))?;
     let mut list = BTreeMap::new();
-    for row in rows(inputs.init.profile()) {
+    for row in rows(inputs.init.profile(), &inputs.extensions) {
         list.insert(row.path.to_owned(), put(inputs, row, stage)?);
     }
     for licence in &inputs.licences {
@@ -262,6 +295,9 @@ fn put(inputs: &ImageInputs, row: &RootRow, stage: &Path) -> Result<ManifestEntr
         RootContent::Text(content) => text(content),
         RootContent::OsRelease => text(&os_release(&inputs.version)),
         RootContent::Profile => text(&format!("{}\n", inputs.init.profile().word())),
+        RootContent::Extensions => {
+            text(&inputs.extensions.iter().map(|one| format!("{}\n", one.word())).collect::<String>())
+        }
         RootContent::RootCertificates => text(&roots::bundle()),
         RootContent::Image { program, reference } => {
             let bytes = inputs.program(program)?;
@@ -335,6 +371,7 @@ mod tests {
                 | RootContent::Text(_)
                 | RootContent::OsRelease
                 | RootContent::Profile
+                | RootContent::Extensions
                 | RootContent::RootCertificates => false,
             });
             assert_eq!(rows.count(), 1, "{program:?}");
@@ -343,9 +380,23 @@ mod tests {
 
     #[test]
     fn only_the_debug_root_has_the_guest() {
-        let paths = |profile| rows(profile).map(|row| row.path).collect::<BTreeSet<_>>();
+        let none = BTreeSet::new();
+        let paths = |profile| rows(profile, &none).map(|row| row.path).collect::<BTreeSet<_>>();
         let (release, debug) = (paths(ImageProfile::Release), paths(ImageProfile::Debug));
         assert_eq!(release.difference(&debug).count(), 0);
         assert_eq!(debug.difference(&release).collect::<Vec<_>>(), [&"/bin/guest"]);
+    }
+
+    /// Proves: W6
+    #[test]
+    fn only_a_root_that_was_asked_for_gvisor_has_it() {
+        let paths = |extensions: &[ImageExtension]| {
+            let extensions = extensions.iter().copied().collect();
+            rows(ImageProfile::Release, &extensions).map(|row| row.path).collect::<BTreeSet<_>>()
+        };
+        let (plain, with) = (paths(&[]), paths(&[ImageExtension::Gvisor]));
+        assert_eq!(plain.difference(&with).count(), 0);
+        let more = with.difference(&plain).copied().collect::<Vec<_>>();
+        assert_eq!(more, ["/bin/containerd-shim-runsc-v1", "/bin/runsc"]);
     }
 }

@@ -1,6 +1,6 @@
 //! The whole image from small stand-ins for its programs, with the tools a build host has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use image::inspect::{InspectError, Report, inspect};
 use image::licences::{LicencesError, licences};
 use image::{
-    ImageInputs, ImageProfile, InitProgram, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram,
-    SizeLimits, build, names,
+    ImageExtension, ImageInputs, ImageProfile, InitProgram, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode,
+    RootProgram, SizeLimits, build, names,
 };
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
@@ -35,6 +35,7 @@ fn inputs(dir: &Path) -> ImageInputs {
         sizes: SizeLimits::Held,
         version: "0.1.0".to_owned(),
         init: InitProgram::Release(put("init", &b"init".repeat(9000))),
+        extensions: BTreeSet::new(),
         kernel: KernelInput {
             bzimage: put("bzImage", &kernel),
             origin: KernelOrigin { version: "6.12.0".to_owned(), source_sha256: "00".repeat(32) },
@@ -48,12 +49,13 @@ fn inputs(dir: &Path) -> ImageInputs {
 }
 
 fn built() -> tempfile::TempDir {
-    built_for(ImageProfile::Release)
+    built_for(ImageProfile::Release, &[])
 }
 
-fn built_for(profile: ImageProfile) -> tempfile::TempDir {
+fn built_for(profile: ImageProfile, extensions: &[ImageExtension]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("room for temporary files");
     let mut inputs = inputs(&dir.path().join("in"));
+    inputs.extensions = extensions.iter().copied().collect();
     if profile == ImageProfile::Debug {
         inputs.init = InitProgram::Debug(inputs.init.path().to_owned());
     }
@@ -80,11 +82,13 @@ fn hex_sha256(bytes: &[u8]) -> String {
 /// Proves: O5
 #[test]
 fn the_manifest_lists_what_the_root_really_holds() {
-    [ImageProfile::Release, ImageProfile::Debug].into_iter().for_each(is_listed);
+    is_listed(ImageProfile::Release, &[], "");
+    is_listed(ImageProfile::Debug, &[], "");
+    is_listed(ImageProfile::Release, &[ImageExtension::Gvisor], "gvisor\n");
 }
 
-fn is_listed(profile: ImageProfile) {
-    let dir = built_for(profile);
+fn is_listed(profile: ImageProfile, extensions: &[ImageExtension], words: &str) {
+    let dir = built_for(profile, extensions);
     let Report::Image(manifest) = inspect(dir.path()).expect("sound") else { panic!("not an image") };
     let unpacked = dir.path().join("unpacked");
     let extracted = Command::new("fsck.erofs")
@@ -92,7 +96,13 @@ fn is_listed(profile: ImageProfile) {
         .arg(dir.path().join(names::ROOT))
         .output();
     assert!(extracted.expect("erofs-utils").status.success());
-    assert_eq!(manifest.root.len(), image::rows(profile).count() + 1, "the table and one licence");
+    assert_eq!(
+        manifest.root.len(),
+        image::rows(profile, &manifest.extensions).count() + 1,
+        "the table and one licence"
+    );
+    assert!(manifest.extensions.iter().eq(extensions));
+    assert_eq!(fs::read_to_string(unpacked.join("etc/cairn/extensions")).expect("extracted"), words);
     let mut found = 0;
     let mut open = vec![unpacked.clone()];
     while let Some(directory) = open.pop() {

@@ -187,18 +187,11 @@ impl Facts {
 
 #[cfg(test)]
 mod tests {
-    use api::Profile;
-    use model::{BootClass, RootHash};
 
     use super::*;
 
     fn facts() -> (Facts, PowerOn) {
-        Facts::new(Boot {
-            profile: Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        })
+        Facts::new(Boot::fixture())
     }
 
     fn address(text: &str, bits: u8) -> Option<Address> {

@@ -14,17 +14,24 @@ pub(crate) fn release() -> Release {
     Release::read(VERSION).expect("a version of this workspace is three numbers")
 }
 
-/// The version as the API says it: the debug profile carries its mark.
-pub(crate) fn shown(profile: api::Profile) -> String {
-    match profile {
-        api::Profile::Release => VERSION.to_owned(),
-        api::Profile::Debug => format!("{VERSION}+debug"),
-    }
+/// The version as the API says it: what an image is or has beyond a plain release's is its mark, as semantic versions say it.
+pub(crate) fn shown(profile: api::Profile, has_gvisor: bool) -> String {
+    let debug = (profile == api::Profile::Debug).then_some("debug");
+    let marks: Vec<&str> = debug.into_iter().chain(has_gvisor.then_some("gvisor")).collect();
+    if marks.is_empty() { VERSION.to_owned() } else { format!("{VERSION}+{}", marks.join(".")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_image_is_beyond_a_release_is_its_mark() {
+        assert_eq!(shown(api::Profile::Release, false), VERSION);
+        assert_eq!(shown(api::Profile::Debug, false), format!("{VERSION}+debug"));
+        assert_eq!(shown(api::Profile::Release, true), format!("{VERSION}+gvisor"));
+        assert_eq!(shown(api::Profile::Debug, true), format!("{VERSION}+debug.gvisor"));
+    }
 
     #[test]
     fn the_release_of_kubernetes_is_the_one_that_is_built() {

@@ -612,7 +612,7 @@ impl Cluster {
     }
 
     /// Takes it away: then nothing is listed, nothing lies there, and there is nothing to take away any more.
-    fn destroyed(&self) -> anyhow::Result<()> {
+    pub(crate) fn destroyed(&self) -> anyhow::Result<()> {
         self.run(&["cluster", "destroy", NAME, "--yes"])?;
         ensure!(self.ask(&["cluster", "list"])?.as_array().is_some_and(Vec::is_empty));
         ensure!(fs::read_dir(&self.home)?.next().is_none(), "files are left");

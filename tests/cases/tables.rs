@@ -23,6 +23,7 @@ mod publish;
 mod records;
 mod recover;
 mod registries;
+mod sandbox;
 mod saved;
 mod shutdown;
 mod siege;
@@ -75,6 +76,7 @@ pub const TABLES: &[CaseTable] = &[
     of!(siege, Alone),
     of!(kube, Alone),
     of!(workers, Alone),
+    of!(sandbox, Alone),
     of!(pods::ALONE, Alone),
     of!(kube::COPIES, Alone),
     of!(workers::COPIES, Alone),

@@ -12,6 +12,9 @@ const VARIABLE: &str = "CAIRN_IMAGE_DIR";
 /// The same for an image of the debug profile.
 const DEBUG_VARIABLE: &str = "CAIRN_DEBUG_IMAGE_DIR";
 
+/// The same for an image with gVisor.
+const GVISOR_VARIABLE: &str = "CAIRN_GVISOR_IMAGE_DIR";
+
 /// An image directory whose files are there.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -77,6 +80,20 @@ impl Image {
     /// [`ImageError`]
     pub fn debug_of_environment() -> Result<Self, ImageError> {
         Self::named_by(DEBUG_VARIABLE, " --debug")
+    }
+
+    /// The one with gVisor that the environment names.
+    ///
+    /// # Errors
+    /// [`ImageError`]
+    pub fn gvisor_of_environment() -> Result<Self, ImageError> {
+        Self::named_by(GVISOR_VARIABLE, " --with gvisor")
+    }
+
+    /// Whether the environment names one with gVisor.
+    #[must_use]
+    pub fn is_gvisor_named() -> bool {
+        std::env::var_os(GVISOR_VARIABLE).is_some()
     }
 
     fn named_by(variable: &'static str, options: &'static str) -> Result<Self, ImageError> {

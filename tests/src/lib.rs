@@ -4,7 +4,8 @@
 //!   cargo xtask image --out DIR
 //!   cargo build -p cairnctl
 //!   cargo xtask image --debug --out DEBUG
-//!   CAIRN_IMAGE_DIR=DIR CAIRN_DEBUG_IMAGE_DIR=DEBUG CAIRN_CAIRNCTL=target/debug/cairnctl \
+//!   cargo xtask image --with gvisor --out GVISOR
+//!   CAIRN_IMAGE_DIR=DIR CAIRN_DEBUG_IMAGE_DIR=DEBUG CAIRN_GVISOR_IMAGE_DIR=GVISOR CAIRN_CAIRNCTL=target/debug/cairnctl \
 //!     cargo test -p tests [--test vm -- [FILTER] [--list] [--test-threads N]]
 //! ```
 //! # Adding a case
@@ -155,6 +156,8 @@ pub enum Prerequisite {
     Ovmf,
     /// Another time of day for QEMU.
     Faketime,
+    /// Image with gVisor; without it the case is skipped, for it takes minutes to build.
+    Gvisor,
 }
 
 /// The case cannot be run on this host, and why. Counted and shown, never silent.

@@ -21,7 +21,7 @@ use qemu::run::crash_of;
 use crate::context::Context;
 use crate::premises::{Premises, lock, require};
 use crate::turns::{Load, Place, Turns};
-use crate::{Case, FleetKind, Prerequisite, Skip, Starts};
+use crate::{Case, FleetKind, Image, Prerequisite, Skip, Starts};
 
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 10;
@@ -170,6 +170,10 @@ impl Session {
                 Prerequisite::Kvm => {}
                 Prerequisite::Swtpm => require(&[host::SWTPM])?,
                 Prerequisite::Faketime => require(&[host::FAKETIME])?,
+                Prerequisite::Gvisor if !Image::is_gvisor_named() => {
+                    bail!(Skip("no image with gVisor was built; `cargo xtask test` builds one"))
+                }
+                Prerequisite::Gvisor => {}
                 Prerequisite::Ovmf => require(&[host::OVMF_CODE, host::OVMF_VARS])?,
             }
         }

@@ -97,7 +97,7 @@ enum Only {
 /// Any step's; a broken limit.
 pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
-    let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
+    let wanted = Wanted::plain(ImageProfile::Release, options.build);
     let inputs = image::inputs(workspace, cache, &wanted)?;
     let image = out.join("image");
     let manifest = image::write(&inputs, &image)?;

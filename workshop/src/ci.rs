@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ::image::ImageProfile;
+use ::image::{ImageExtension, ImageProfile};
 use anyhow::{Context, Result, bail};
 use qemu::deadline::Deadline;
 use xtask::{
@@ -104,12 +104,23 @@ pub(crate) fn reproducible(workspace: &Workspace, cache: &BuildCache) -> Result<
 
 /// Builds what the tests of machines run, and returns its folder.
 pub(crate) fn image_under_test(workspace: &Workspace, cache: &BuildCache, profile: ImageProfile) -> Result<PathBuf> {
-    let folder = workspace.target().join(match profile {
+    let name = match profile {
         ImageProfile::Release => "image-under-test",
         ImageProfile::Debug => "debug-image-under-test",
-    });
-    let wanted = Wanted { profile, build: Build::Release, kernel_source: None };
-    image::build(workspace, cache, &wanted, &folder)?;
+    };
+    written(workspace, cache, &Wanted::plain(profile, Build::Release), name)
+}
+
+/// The same of a release with gVisor.
+fn gvisor_image_under_test(workspace: &Workspace, cache: &BuildCache) -> Result<PathBuf> {
+    let extensions = [ImageExtension::Gvisor].into();
+    let wanted = Wanted { extensions, ..Wanted::plain(ImageProfile::Release, Build::Release) };
+    written(workspace, cache, &wanted, "gvisor-image-under-test")
+}
+
+fn written(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted, name: &str) -> Result<PathBuf> {
+    let folder = workspace.target().join(name);
+    image::build(workspace, cache, wanted, &folder)?;
     Ok(folder)
 }
 
@@ -123,6 +134,15 @@ impl Report {
             folder = image_under_test(workspace, cache, ImageProfile::Release)?;
             Ok(())
         });
+        let mut gvisor = None;
+        // A run that has an end spends no time on it where it would compile gVisor for one case.
+        let has_time = self.until.is_none();
+        if has_time || components::are_cached(workspace, cache, ImageExtension::Gvisor).unwrap_or(true) {
+            self.run("gVisor image", || {
+                gvisor = Some(gvisor_image_under_test(workspace, cache)?);
+                Ok(())
+            });
+        }
         let mut debug = PathBuf::new();
         let build = || {
             debug = image_under_test(workspace, cache, ImageProfile::Debug)?;
@@ -142,6 +162,7 @@ impl Report {
         self.count("tests, shipped", || verdict::of(&mut cargo_test(&["--package", "api"])));
         let mut machines = cargo_test(&["--package", "tests"]);
         machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_DEBUG_IMAGE_DIR", &debug);
+        machines.envs(gvisor.map(|folder| ("CAIRN_GVISOR_IMAGE_DIR", folder)));
         self.run("cairnctl", || {
             machines.env("CAIRN_CAIRNCTL", programs::cairnctl(workspace)?);
             Ok(())

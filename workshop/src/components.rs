@@ -2,11 +2,13 @@
 //! what is linked into it; and `mkfs.xfs` from Debian's source. It must never build what a go.sum does not pin.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use ::image::ImageExtension;
 use anyhow::{Context, Result};
 use xtask::{
     cache::{BuildCache, BuildRoom, CacheKey},
@@ -125,6 +127,15 @@ const RUNC: Recipe = Recipe {
     stamps: &[],
     c: C::Static(&["libseccomp-dev", "libc6-dev"]),
 };
+/// Component of images with that extension. Upstream releases it by date, and its module stamps nothing by itself.
+const GVISOR: Recipe = Recipe {
+    name: "gvisor",
+    upstream: "gvisor.dev/gvisor",
+    executables: &[("runsc", "gvisor.dev/gvisor/runsc"), ("containerd-shim-runsc-v1", ".")],
+    tags: "",
+    stamps: &[("gvisor.dev/gvisor/runsc/version.version", "{version}")],
+    c: C::None,
+};
 const CNI: Recipe = Recipe {
     name: "cni",
     upstream: "github.com/containernetworking/plugins",
@@ -174,6 +185,32 @@ pub(crate) fn build(workspace: &Workspace, cache: &BuildCache) -> Result<Compone
         kubectl: module(&KUBECTL)?,
         xfsprogs: xfsprogs::build(cache)?,
     })
+}
+
+/// Builds the components of extensions, or takes them from the cache.
+///
+/// # Errors
+/// As above.
+pub(crate) fn of_extensions(
+    workspace: &Workspace,
+    cache: &BuildCache,
+    extensions: &BTreeSet<ImageExtension>,
+) -> Result<Vec<Component>> {
+    extensions.iter().map(|one| go_module(workspace, cache, recipe_of(*one))).collect()
+}
+
+const fn recipe_of(extension: ImageExtension) -> &'static Recipe {
+    match extension {
+        ImageExtension::Gvisor => &GVISOR,
+    }
+}
+
+/// Whether the components of an extension are in the cache: never builds.
+///
+/// # Errors
+/// The module or the cache cannot be read.
+pub(crate) fn are_cached(workspace: &Workspace, cache: &BuildCache, extension: ImageExtension) -> Result<bool> {
+    Ok(cache.found(&Module::of(workspace, recipe_of(extension))?.key)?.is_some())
 }
 
 /// Builds kubectl alone, or takes it from the cache: its path.
@@ -335,7 +372,7 @@ fn version_in<'a>(go_mod: &'a str, upstream: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    const RECIPES: [&Recipe; 8] = [&KUBE, &KUBECTL, &ETCD, &CONTAINERD, &RUNC, &CNI, &COREDNS, &E2E];
+    const RECIPES: [&Recipe; 9] = [&KUBE, &KUBECTL, &ETCD, &CONTAINERD, &RUNC, &GVISOR, &CNI, &COREDNS, &E2E];
 
     #[test]
     fn every_recipe_has_a_module_that_pins_its_upstream() {

@@ -81,7 +81,7 @@ pub(crate) fn conformance(workspace: &Workspace, cache: &BuildCache, options: &O
     }
     images::check_host()?;
     let folder = workspace.path("out/image");
-    let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
+    let wanted = Wanted::plain(ImageProfile::Release, options.build);
     let image = image::Known::of(workspace, cache, &wanted, folder.clone())?;
     image.complete()?;
     let tool = Tool::build(workspace, cache, &folder, CLUSTER)?;

@@ -2,14 +2,14 @@
 //! anything into the image that was not built or checked in this run.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env, fs, io,
     path::{Path, PathBuf},
 };
 
 use ::image::{
-    ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, Manifest, ManifestEntry, RootProgram, SizeLimits,
-    names, weigh,
+    ImageExtension, ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, Manifest, ManifestEntry,
+    RootProgram, SizeLimits, names, weigh,
 };
 use anyhow::{Context, Result};
 use xtask::{
@@ -43,10 +43,19 @@ const SYSTEMD_COPYRIGHT: &str = "/usr/share/doc/systemd-boot-efi/copyright";
 pub(crate) struct Wanted {
     /// Which services it starts.
     pub(crate) profile: ImageProfile,
+    /// Extensions that it has.
+    pub(crate) extensions: BTreeSet<ImageExtension>,
     /// How its programs are compiled.
     pub(crate) build: Build,
     /// The kernel's source, if not Debian's.
     pub(crate) kernel_source: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// Image of a profile as users have it: without extensions, with Debian's kernel.
+    pub(crate) const fn plain(profile: ImageProfile, build: Build) -> Self {
+        Self { profile, extensions: BTreeSet::new(), build, kernel_source: None }
+    }
 }
 
 /// Builds an image with all it needs into a folder.
@@ -139,11 +148,15 @@ pub(crate) fn manifest(image: &Path) -> Result<Manifest> {
 
 /// Digest of all that decides an image, this program among it.
 fn origin(inputs: &ImageInputs) -> Result<Digest> {
-    let ImageInputs { version, sizes: _, init, kernel, programs, components, licences, stub, boot_loader } = inputs;
+    let ImageInputs { version, sizes: _, init, extensions, kernel, programs, components, licences, stub, boot_loader } =
+        inputs;
     let writer = env::current_exe().context("find this program")?;
     let mut all = digest::DigestInputs::new("image").file("writer", &writer)?.text("version", version);
     all = all.text("profile", init.profile().word()).file("init", init.path())?.text("kernel", &kernel.origin.version);
     all = all.text("kernel's source", &kernel.origin.source_sha256).file("bzimage", &kernel.bzimage)?;
+    for extension in extensions {
+        all = all.text("extension", extension.word());
+    }
     for (program, path) in programs {
         all = all.file(program.file_name(), path)?;
     }
@@ -190,7 +203,8 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted)
         Licence { name: "linux".to_owned(), text: kernel.notices },
         Licence { name: "systemd-boot".to_owned(), text: PathBuf::from(SYSTEMD_COPYRIGHT) },
     ];
-    for component in components.of_image() {
+    let of_extensions = components::of_extensions(workspace, cache, &wanted.extensions)?;
+    for component in components.of_image().into_iter().chain(&of_extensions) {
         for (name, path) in component.files() {
             let program = RootProgram::ALL.into_iter().find(|program| program.file_name() == name);
             programs.insert(program.with_context(|| format!("the image has no place for `{name}`"))?, path);
@@ -205,6 +219,7 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted)
             Build::Quick => SizeLimits::Any,
         },
         init: built.init,
+        extensions: wanted.extensions.clone(),
         kernel: KernelInput {
             bzimage: kernel.bzimage,
             origin: KernelOrigin { version: kernel.version, source_sha256: kernel.source_sha256 },

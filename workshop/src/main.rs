@@ -28,6 +28,7 @@ use std::{
     process::ExitCode,
 };
 
+use ::image::{ImageExtension, ImageProfile};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use xtask::{cache::BuildCache, progress::say, workspace::Workspace};
@@ -66,7 +67,11 @@ enum Command {
         source: Option<PathBuf>,
     },
     /// Build the upstream components, or find them in the cache, and print where they are
-    Components,
+    Components {
+        /// With those of an extension of the image
+        #[arg(long, value_name = "EXTENSION", value_parser = extension)]
+        with: Vec<ImageExtension>,
+    },
     /// Build an image: kernel, components, programs, root, disk
     Image {
         /// Where it goes
@@ -78,6 +83,9 @@ enum Command {
         /// With fault injection, for tests
         #[arg(long)]
         debug: bool,
+        /// Extension that it has: with `gvisor`, pods of that class run on a kernel of their own
+        #[arg(long, value_name = "EXTENSION", value_parser = extension)]
+        with: Vec<ImageExtension>,
         /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
         #[arg(long, value_name = "TARBALL")]
         kernel_source: Option<PathBuf>,
@@ -110,6 +118,13 @@ enum Command {
     },
 }
 
+/// Extension by its word.
+fn extension(word: &str) -> Result<ImageExtension, String> {
+    let words = || ImageExtension::ALL.map(ImageExtension::word).join(", ");
+    let found = ImageExtension::ALL.into_iter().find(|one| one.word() == word);
+    found.ok_or_else(|| format!("there is no such extension; there are: {}", words()))
+}
+
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,17 +151,19 @@ fn run(command: Command) -> Result<()> {
             let paths = [("bzImage", kernel.bzimage), ("config", kernel.config), ("notices", kernel.notices)];
             print(&head, paths)
         }
-        Command::Components => {
+        Command::Components { with } => {
             let components = components::build(&workspace, &cache)?;
-            for component in components.of_image().into_iter().chain([&components.kubectl]) {
+            let extensions = components::of_extensions(&workspace, &cache, &with.into_iter().collect())?;
+            for component in components.of_image().into_iter().chain([&components.kubectl]).chain(&extensions) {
                 let paths = component.files().chain([("notices", component.notices())]);
                 print(&format!("{} {}", component.name, component.version), paths)?;
             }
             Ok(())
         }
-        Command::Image { out, build, debug, kernel_source } => {
-            let profile = if debug { ::image::ImageProfile::Debug } else { ::image::ImageProfile::Release };
-            let manifest = image::build(&workspace, &cache, &image::Wanted { profile, build, kernel_source }, &out)?;
+        Command::Image { out, build, debug, with, kernel_source } => {
+            let profile = if debug { ImageProfile::Debug } else { ImageProfile::Release };
+            let wanted = image::Wanted { profile, extensions: with.into_iter().collect(), build, kernel_source };
+            let manifest = image::build(&workspace, &cache, &wanted, &out)?;
             let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
@@ -169,7 +186,7 @@ fn run(command: Command) -> Result<()> {
         Command::Conformance(options) => conformance::conformance(&workspace, &cache, &options),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
-            let built = programs::build(&workspace, build, ::image::ImageProfile::Release)?;
+            let built = programs::build(&workspace, build, ImageProfile::Release)?;
             let paths = [
                 ("init", built.init.path().to_owned()),
                 ("pause", built.pause),

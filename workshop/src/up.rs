@@ -97,7 +97,7 @@ enum Came {
 /// A machine with a pod that is Ready.
 fn up_to_the_pod(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<(Tool, Origin, Came)> {
     let folder = workspace.path("out/image");
-    let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
+    let wanted = Wanted::plain(ImageProfile::Release, options.build);
     let image = image::Known::of(workspace, cache, &wanted, folder.clone())?;
     let tool = Tool::build(workspace, cache, &folder, CLUSTER)?;
     let origin =

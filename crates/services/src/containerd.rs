@@ -1,4 +1,4 @@
-//! containerd: one runtime (runc), one snapshotter (overlayfs), one network, registries as owners say.
+//! containerd: runc, beside it gVisor where the image has that, one snapshotter (overlayfs), one network, registries as owners say.
 //! Configuration: version 3 as v2.4 reads it (cmd/containerd/server/config, internal/cri/config).
 
 pub mod images;
@@ -7,6 +7,7 @@ pub mod registries;
 use model::Ipv4Prefix;
 use serde_json::json;
 
+use crate::kubernetes::sandbox::HANDLER;
 use crate::plan::ServicePlan;
 use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit};
 use crate::{CONTAINERD_DATA, CONTAINERD_SOCKET, SHIM_CGROUP, names};
@@ -19,6 +20,9 @@ const NETWORKS: &str = "/run/cairn/kube/net.d";
 const NETWORK: &str = "/run/cairn/kube/net.d/10-pods.conflist";
 
 const METRICS_PORT: u16 = 10254;
+
+/// Where gVisor's shim looks for what it does with all pods, before it knows one: no other path can be named to it.
+const SANDBOX: &str = "/run/containerd/runsc/config.toml";
 
 /// Where the image has the CNI plugins.
 const CNI_PLUGINS: &str = "/opt/cni/bin";
@@ -68,10 +72,13 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
 
 fn files(plan: &ServicePlan) -> Vec<ServiceFile> {
     let network = plan.assignment.pods().map(|pods| ServiceFile { path: NETWORK, contents: network(pods) });
-    std::iter::once(ServiceFile { path: CONFIG, contents: configuration() }).chain(network).collect()
+    let sandbox = plan.has_gvisor.then(|| ServiceFile { path: SANDBOX, contents: sandbox() });
+    let configuration = ServiceFile { path: CONFIG, contents: configuration(plan.has_gvisor) };
+    std::iter::once(configuration).chain(network).chain(sandbox).collect()
 }
 
-fn configuration() -> String {
+fn configuration(has_gvisor: bool) -> String {
+    let sandbox = if has_gvisor { sandbox_runtime() } else { String::new() };
     let disabled = DISABLED.iter().map(|plugin| format!("  \"{plugin}\",\n")).collect::<String>();
     format!(
         r#"version = 3
@@ -106,7 +113,7 @@ disabled_plugins = [
       [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
         SystemdCgroup = false
         ShimCgroup = "{SHIM_CGROUP}"
-
+{sandbox}
 [plugins."io.containerd.server.v1.metrics"]
   address = "127.0.0.1:{METRICS_PORT}"
 
@@ -115,6 +122,24 @@ disabled_plugins = [
   stream_server_address = "127.0.0.1"
 "#
     )
+}
+
+/// Runtime of pods in gVisor, for containerd.
+fn sandbox_runtime() -> String {
+    format!(
+        r#"    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{HANDLER}]
+      runtime_type = "io.containerd.runsc.v1"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.{HANDLER}.options]
+        TypeUrl = "io.containerd.runsc.v1.options"
+        ConfigPath = "{SANDBOX}"
+"#
+    )
+}
+
+/// Runtime of pods in gVisor, for its shim (pkg/shim/v1/runsc/options.go): one shim for all containers of a pod. Flags of runsc are
+/// upstream's own, but for those that a machine without KVM and without its own host network for pods has no other value for.
+fn sandbox() -> String {
+    "grouping = true\n\n[runsc_config]\n  platform = \"systrap\"\n  network = \"sandbox\"\n".to_owned()
 }
 
 /// Point-to-point links to the pods, addresses from the machine's own prefix, and ports of the machine that a pod asked for. What

@@ -20,6 +20,9 @@ pub const DIRECTORIES: &[ServiceDirectory] = &[
     ServiceDirectory { path: "/run/cairn/kube", mode: 0o755, role: None },
     ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755, role: None },
     ServiceDirectory { path: REGISTRIES, mode: 0o755, role: Some(ServiceRole::Worker) },
+    // As containerd makes it; the one below is read by gVisor's shim, and empty without.
+    ServiceDirectory { path: "/run/containerd", mode: 0o711, role: Some(ServiceRole::Worker) },
+    ServiceDirectory { path: "/run/containerd/runsc", mode: 0o711, role: Some(ServiceRole::Worker) },
     ServiceDirectory { path: "/run/cairn/dns", mode: 0o755, role: Some(ServiceRole::Worker) },
     // Whoever is not root finds the certificates that it knows by name, and reads no other's key.
     ServiceDirectory { path: "/run/cairn/pki", mode: 0o711, role: None },

@@ -15,6 +15,7 @@ pub(crate) mod kubelet;
 pub mod node_status;
 pub(crate) mod proxy;
 pub mod reserve;
+pub mod sandbox;
 pub(crate) mod secrets;
 pub mod storage;
 

@@ -37,7 +37,7 @@ pub use directories::{DIRECTORIES, ServiceDirectory};
 pub use etcd::users::{ETCD_USERS, EtcdRights, EtcdUser};
 pub use kubernetes::kubeconfig::{OwnerKubeconfig, owner_kubeconfig};
 pub use kubernetes::secrets::{SECRETS_ENCRYPTION, secrets_encryption};
-pub use kubernetes::{audit, balancer, bootstrap, dns, node_status, reserve, storage};
+pub use kubernetes::{audit, balancer, bootstrap, dns, node_status, reserve, sandbox, storage};
 pub use plan::{EtcdCluster, EtcdPlan, EtcdUsers, ServicePlan, ServiceRole};
 pub use task::Task;
 pub use unit::{

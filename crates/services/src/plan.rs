@@ -75,6 +75,8 @@ pub struct ServicePlan {
     pub etcd: Option<EtcdPlan>,
     /// Where the components are in the image: all in one directory, CNI plugins too.
     pub bin: &'static str,
+    /// Whether gVisor is among them.
+    pub has_gvisor: bool,
 }
 
 impl ServicePlan {

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -28,6 +28,7 @@ fn plan() -> ServicePlan {
         assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
         etcd: Some(EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known }),
         bin: "/usr/bin",
+        has_gvisor: false,
     }
 }
 
@@ -64,10 +65,10 @@ fn plans() -> impl Strategy<Value = ServicePlan> {
     let kubernetes = proptest::sample::subsequence(KubernetesRole::ALL, 0..=2);
     let name = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
     let users = proptest::sample::select(&[EtcdUsers::Unknown, EtcdUsers::Known]);
-    let what = (role, (begins, users), kubernetes);
+    let what = (role, (begins, users), kubernetes, any::<bool>());
     (name, any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>(), what).prop_filter_map(
         "a name kept for derived ones, or a control plane without etcd",
-        |(name, cluster, [c, d], pods, lone, (role, (begins, users), kubernetes))| {
+        |(name, cluster, [c, d], pods, lone, (role, (begins, users), kubernetes, gvisor))| {
             let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(pods));
             let vpn_ip = Ipv4Addr::new(10, 118, c, d);
             let etcd = EtcdPlan { begins, others: if lone { Vec::new() } else { vec![other()] }, users };
@@ -78,6 +79,7 @@ fn plans() -> impl Strategy<Value = ServicePlan> {
                 assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
                 etcd: (role == ClusterRole::Coordinator).then_some(etcd),
                 bin: "/usr/bin",
+                has_gvisor: gvisor,
             })
         },
     )
@@ -393,7 +395,7 @@ fn a_member_of_etcd_knows_the_others_and_its_cluster() {
 
 #[test]
 fn each_file_has_its_directory() {
-    for file in files(&plan()) {
+    for file in files(&ServicePlan { has_gvisor: true, ..plan() }) {
         let (directory, _) = file.path.rsplit_once('/').unwrap();
         assert!(DIRECTORIES.iter().any(|made| made.path == directory), "{}", file.path);
     }
@@ -466,6 +468,30 @@ fn each_probe_shows_a_certificate_of_the_authority_it_meets() {
             assert_eq!((row.authority, row.usage), (authority, Usage::Client), "{}", spec.name);
         }
     }
+}
+
+/// Only an image with gVisor has containerd know it: another's pods of the class would wait for a program that is not there.
+///
+/// Proves: W6
+#[test]
+fn containerd_knows_gvisor_where_the_image_has_it() {
+    let texts = |has_gvisor| {
+        let (_, program) = program(&ServicePlan { has_gvisor, ..worker() }, "containerd");
+        program.files.into_iter().map(|file| (file.path, file.contents)).collect::<BTreeMap<_, _>>()
+    };
+    let (without, with) = (texts(false), texts(true));
+    assert!(without.values().all(|text| !text.contains("runsc")), "{without:?}");
+    let shim = "grouping = true\n\n[runsc_config]\n  platform = \"systrap\"\n  network = \"sandbox\"\n";
+    assert_eq!(with["/run/containerd/runsc/config.toml"], shim);
+    let runtime = r#"    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runsc]
+      runtime_type = "io.containerd.runsc.v1"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runsc.options]
+        TypeUrl = "io.containerd.runsc.v1.options"
+        ConfigPath = "/run/containerd/runsc/config.toml"
+"#;
+    let configuration = &with["/run/cairn/kube/containerd.toml"];
+    assert_eq!(configuration.replacen(runtime, "", 1), without["/run/cairn/kube/containerd.toml"]);
+    assert!(configuration.contains(runtime), "{configuration}");
 }
 
 /// Proves: W7

@@ -1,5 +1,5 @@
-//! Node objects as the cluster's records would have them: a worker's shows the roles of its machine and which machine it is, and none
-//! is left of a machine that is no worker. Roles are shown once, by the rule of [`node_roles`]; whoever deletes names the object that
+//! Node objects as the cluster's records would have them: a worker's shows the roles of its machine, which machine it is and whether it
+//! has gVisor, and none is left of a machine that is no worker. Roles are shown once, by the rule of [`node_roles`]; whoever deletes names the object that
 //! was seen, so one that was made anew meanwhile stays. Nodes that no kubelet of ours registered are somebody else's.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +10,7 @@ use model::{KubernetesRole, MachineId, NodeName};
 use serde::Deserialize;
 use serde_json::json;
 use services::node_status::{MACHINE_LABEL, node_path};
+use services::sandbox;
 
 use crate::node_roles;
 
@@ -38,13 +39,22 @@ pub type Workers = BTreeMap<NodeName, Worker>;
 pub struct NodeObject {
     metadata: ObjectMeta,
     #[serde(default)]
-    status: NodeConditions,
+    status: NodeStatus,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-struct NodeConditions {
+struct NodeStatus {
     #[serde(default)]
     conditions: Vec<NodeCondition>,
+    #[serde(default, rename = "runtimeHandlers")]
+    runtimes: Vec<NodeRuntime>,
+}
+
+/// Runtime that a node's kubelet knows of, by the name of its handler; the default one has none.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct NodeRuntime {
+    #[serde(default)]
+    name: String,
 }
 
 /// Condition without its times: that a kubelet has said it again is no change.
@@ -60,6 +70,20 @@ impl NodeObject {
     pub(crate) fn is_ready(&self) -> bool {
         self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
     }
+
+    /// Whether pods can run in gVisor there, by what its kubelet says.
+    fn has_gvisor(&self) -> bool {
+        self.status.runtimes.iter().any(|runtime| runtime.name == sandbox::HANDLER)
+    }
+
+    /// Labels that are to be changed, with what they are to be: none for one that goes.
+    fn labels(&self, worker: &Worker) -> BTreeMap<&'static str, Option<String>> {
+        let wanted = [
+            (PLACE_LABEL, Some(worker.machine.to_string())),
+            (sandbox::LABEL, self.has_gvisor().then(|| "true".to_owned())),
+        ];
+        wanted.into_iter().filter(|(label, value)| self.metadata.labels.get(*label) != value.as_ref()).collect()
+    }
 }
 
 impl Resource for NodeObject {
@@ -72,19 +96,19 @@ impl Resource for NodeObject {
 #[must_use]
 pub fn changes(nodes: &Objects<NodeObject>, workers: &Workers) -> Vec<ApiWrite> {
     let mut changes = Vec::new();
-    for NodeObject { metadata, .. } in nodes.values() {
+    for node @ NodeObject { metadata, .. } in nodes.values() {
         // A name that no machine can have is none of ours.
         let Ok(name) = NodeName::stored(&metadata.name) else { continue };
         let path = node_path(&name);
         let ours = [MACHINE_LABEL, PLACE_LABEL].iter().any(|label| metadata.labels.contains_key(*label));
         match workers.get(&name) {
-            Some(Worker { machine, roles, .. }) => {
-                let machine = machine.to_string();
-                if metadata.labels.get(PLACE_LABEL) != Some(&machine) {
-                    let patch = json!({ "metadata": { "labels": { PLACE_LABEL: machine } } }).to_string();
+            Some(worker) => {
+                let labels = node.labels(worker);
+                if !labels.is_empty() {
+                    let patch = json!({ "metadata": { "labels": labels } }).to_string();
                     changes.push(ApiWrite::Merge { path: path.clone(), patch });
                 }
-                changes.extend(node_roles::patch(metadata, roles).map(|patch| ApiWrite::Merge { path, patch }));
+                changes.extend(node_roles::patch(metadata, &worker.roles).map(|patch| ApiWrite::Merge { path, patch }));
             }
             None if ours => {
                 let options = json!({ "preconditions": { "uid": metadata.uid } }).to_string();
@@ -112,7 +136,7 @@ mod tests {
                 annotations: [("cairn.internal/roles".to_owned(), (*roles).to_owned())].into(),
                 ..ObjectMeta::default()
             };
-            ((String::new(), (*name).to_owned()), NodeObject { metadata, status: NodeConditions::default() })
+            ((String::new(), (*name).to_owned()), NodeObject { metadata, status: NodeStatus::default() })
         };
         of.iter().map(node).collect()
     }
@@ -149,6 +173,31 @@ mod tests {
         assert_eq!(path, "/api/v1/nodes/m2");
         assert!(patch.contains(&MachineId([2; 16]).to_string()), "{patch}");
         assert!(matches!(roles, ApiWrite::Merge { patch, .. } if patch.contains(r#""cairn.internal/roles":"worker""#)));
+    }
+
+    /// Pods are placed by what kubelet says of its runtimes, whatever the node was labelled with before.
+    ///
+    /// Proves: W6
+    #[test]
+    fn a_node_is_labelled_where_its_kubelet_knows_gvisor() {
+        let place = MachineId([1; 16]).to_string();
+        let patches = |labels: &[(&str, &str)], runtimes: &[&str]| {
+            let mut listed = nodes(&[("m1", labels, "worker")]);
+            for node in listed.values_mut() {
+                node.metadata.labels.insert(PLACE_LABEL.to_owned(), place.clone());
+                node.metadata.labels.insert("node-role.kubernetes.io/worker".to_owned(), String::new());
+                node.status.runtimes = runtimes.iter().map(|name| NodeRuntime { name: (*name).to_owned() }).collect();
+            }
+            changes(&listed, &workers(&[("m1", 1)]))
+        };
+        let patch = |value: &str| ApiWrite::Merge {
+            path: "/api/v1/nodes/m1".to_owned(),
+            patch: format!(r#"{{"metadata":{{"labels":{{"{}":{value}}}}}}}"#, sandbox::LABEL),
+        };
+        assert_eq!(patches(&[], &["", "runc", "runsc"]), [patch("\"true\"")]);
+        assert_eq!(patches(&[(sandbox::LABEL, "true")], &["", "runc", "runsc"]), []);
+        assert_eq!(patches(&[(sandbox::LABEL, "true")], &["", "runc"]), [patch("null")]);
+        assert_eq!(patches(&[], &["", "runc"]), []);
     }
 
     /// Upstream's conformance makes a node of its own. Proves: W1

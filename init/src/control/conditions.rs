@@ -96,7 +96,6 @@ fn reason(state: &UnitState) -> String {
 mod tests {
     use std::time::Duration;
 
-    use model::{BootClass, RootHash};
     use supervise::Need;
 
     use super::*;
@@ -109,12 +108,7 @@ mod tests {
     /// Proves: S7
     #[tokio::test]
     async fn a_condition_follows_its_service_and_says_what_that_waits_for() {
-        let (facts, _power_on) = Facts::new(Boot {
-            profile: api::Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, _power_on) = Facts::new(Boot::fixture());
         let (board, reader) = Board::new(facts);
         let unit = |name: &str, ends| Unit::task(name, ends, Run::steady(std::future::pending));
         let (etcd, bootstrap) = (unit(names::ETCD, Ends::Never), unit(names::BOOTSTRAP, Ends::WellOrAgain));

@@ -311,7 +311,7 @@ mod tests {
     use std::cell::RefCell;
     use std::net::Ipv4Addr;
 
-    use model::{BootClass, ClusterRole, RootHash, Secret};
+    use model::{ClusterRole, Secret};
     use pki::client_auth::{Owners, server_config};
     use pki::{Authority, AuthorityKind, CertificateProfile, UnixTime};
     use tokio::net::TcpListener;
@@ -355,12 +355,7 @@ mod tests {
     /// Coordinators that are heard of in a long pause are asked soon, and a flood of such news asks nobody more often. Proves: K6 M6
     #[tokio::test(start_paused = true)]
     async fn places_that_are_heard_of_are_asked_soon_and_not_at_each_word() {
-        let (facts, _power_on) = Facts::new(Boot {
-            profile: api::Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, _power_on) = Facts::new(Boot::fixture());
         let board = Board::new(facts).0;
         let place = |number: u8| Endpoint::read(&format!("192.0.2.{number}:7836")).expect("an endpoint");
         let (heard, places) = watch::channel(vec![place(1)]);

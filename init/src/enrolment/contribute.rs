@@ -328,7 +328,7 @@ mod tests {
     use keys::directory::{Coordinator, Directory};
     use keys::share::ShareKey;
     use keys::two_slot::{SLOT_BYTES, Slots};
-    use model::{BootClass, ClusterId, DiskUuid, LocalKey, MasterSecret, RootHash, Secret, Uuid};
+    use model::{ClusterId, DiskUuid, LocalKey, MasterSecret, Secret, Uuid};
     use tokio::time::timeout;
     use unlock::exchange::ShareHolder;
     use unlock::share::{hold, open_shares};
@@ -373,12 +373,7 @@ mod tests {
         let collector =
             ShareCollector::begin(ShareHolder::new(machine(of), directory, open_shares(&slots, disk, &key).0));
         let (answers, heard) = mpsc::channel(1);
-        let (facts, _power_on) = Facts::new(Boot {
-            profile: api::Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, _power_on) = Facts::new(Boot::fixture());
         let collector = collector.expect("it needs others");
         let asks = watch::Sender::new(collector.asks().into_iter().collect());
         let collector = Mutex::new(collector);

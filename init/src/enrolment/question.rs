@@ -161,7 +161,7 @@ mod tests {
     use enrol::wait::Wait;
     use keys::activation::Connection;
     use keys::two_slot::File;
-    use model::{BootClass, Level, RootHash};
+    use model::Level;
 
     use super::super::create::tests::Machine;
     use super::*;
@@ -169,12 +169,7 @@ mod tests {
     use crate::machine::kernel::Boot;
 
     fn questions() -> (Questions, mpsc::Receiver<Told>) {
-        let boot = Boot {
-            profile: api::Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        };
+        let boot = Boot::fixture();
         let (facts, _power_on) = Facts::new(boot);
         Questions::new(&Board::new(facts).0)
     }

@@ -45,12 +45,28 @@ pub(crate) enum Error {
 pub(crate) struct Boot {
     /// Release or debug, as the root says.
     pub(crate) profile: Profile,
+    /// Whether the root has gVisor.
+    pub(crate) has_gvisor: bool,
     /// Names the image.
     pub(crate) root_hash: RootHash,
     /// The kernel's random id of this boot.
     pub(crate) boot_id: String,
     /// How the machine was started.
     pub(crate) class: BootClass,
+}
+
+#[cfg(test)]
+impl Boot {
+    /// Boot of a release.
+    pub(crate) fn fixture() -> Self {
+        Self {
+            profile: Profile::Release,
+            has_gvisor: false,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        }
+    }
 }
 
 /// Something that the kernel is to give.
@@ -189,7 +205,6 @@ const SETTINGS: &[Row] = &[
     setting("kernel/kptr_restrict", "2", "no kernel addresses to anyone"),
     setting("kernel/dmesg_restrict", "1", "no kernel log to pods"),
     setting("kernel/unprivileged_bpf_disabled", "1", "no bpf for pods"),
-    setting("kernel/yama/ptrace_scope", "3", "no tracing at all, by root neither, until the next boot"),
     setting("kernel/panic", "10", "a person can read the screen before the machine starts again"),
     setting("kernel/panic_on_oops", "1", "kubelet checks it; a broken kernel is not trusted with data"),
     setting("vm/overcommit_memory", "1", "kubelet checks it"),
@@ -202,6 +217,17 @@ const SETTINGS: &[Row] = &[
     setting("fs/inotify/max_user_watches", "524288", "as above"),
     setting("vm/max_map_count", "262144", "what databases in pods ask for"),
 ];
+
+/// Setting that says who may trace processes (Documentation/admin-guide/LSM/Yama.rst).
+const fn tracing(has_gvisor: bool) -> Row {
+    let key = "kernel/yama/ptrace_scope";
+    match has_gvisor {
+        true => {
+            setting(key, "2", "a sandbox of gVisor traces what runs in it; nobody else but root, until the next boot")
+        }
+        false => setting(key, "3", "no tracing at all, by root neither, until the next boot"),
+    }
+}
 
 const fn setting(key: &'static str, value: &'static str, because: &'static str) -> Row {
     Row { what: What::Setting(key, value), need: Need::Required, because }
@@ -291,12 +317,15 @@ impl Kernel {
         let most = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
         make_all(&cgroups(most), What::make)?;
         make_all(SETTINGS, What::make)?;
+        let has_gvisor = has_gvisor().map_err(|error| Error::Read(EXTENSIONS, error))?;
+        make_all(&[tracing(has_gvisor)], What::make)?;
         raise_open_files().map_err(Error::OpenFiles)?;
         let boot_id =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
         Ok(Self {
             boot: Boot {
                 profile: profile().map_err(|error| Error::Read(PROFILE, error))?,
+                has_gvisor,
                 root_hash: root_hash().ok_or(Error::RootHash)?,
                 boot_id: boot_id.trim().to_owned(),
                 class: boot_class(),
@@ -327,6 +356,17 @@ const PROFILE: &str = "/etc/cairn/profile";
 fn profile() -> io::Result<Profile> {
     let word = fs::read_to_string(PROFILE)?;
     Ok(if word.trim() == "debug" { Profile::Debug } else { Profile::Release })
+}
+
+/// Where the root says what it has that not every root has, a word a line.
+const EXTENSIONS: &str = "/etc/cairn/extensions";
+
+/// Whether the running root has gVisor.
+///
+/// # Errors
+/// When the root does not say.
+fn has_gvisor() -> io::Result<bool> {
+    Ok(fs::read_to_string(EXTENSIONS)?.lines().any(|word| word == "gvisor"))
 }
 
 /// Gives the running system the machine's name and id: host name, and what /etc/machine-id links to.
@@ -447,7 +487,11 @@ mod tests {
     /// Without Yama's strictest mode root in any service reads the memory of PID 1.
     #[test]
     fn no_process_is_traced_nor_dumped_once_its_rights_changed() {
-        assert_eq!(value_of("kernel/yama/ptrace_scope"), Some("3"));
+        let scope = |has_gvisor| match tracing(has_gvisor) {
+            Row { what: What::Setting("kernel/yama/ptrace_scope", scope), need: Need::Required, .. } => scope,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((scope(false), scope(true)), ("3", "2"), "a sandbox of gVisor cannot begin without");
         assert_eq!(value_of("fs/suid_dumpable"), Some("0"));
     }
 }

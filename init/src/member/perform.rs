@@ -386,6 +386,7 @@ impl Performer {
             assignment: assignment.with_kubernetes_of(kubernetes),
             etcd: runs.map(|runs| runs.etcd.clone()),
             bin: PROGRAMS,
+            has_gvisor: board.facts().boot().has_gvisor,
         });
         let coordinator = runs.map(|Runs { authorities, records, .. }| (&**authorities, records));
         let (plan, identity, resolvers, orders) = (&plan, &member.identity, &resolvers, &orders);

@@ -409,15 +409,8 @@ impl Network {
     /// A network whose kernel answers nothing.
     fn of_a_dead_kernel() -> Self {
         let (_dropped, handle, _multicast) = rtnetlink::new_connection().expect("a routing socket");
-        let (profile, root_hash) = (api::Profile::Release, model::RootHash([3; 32]));
-        let boot = crate::machine::kernel::Boot {
-            profile,
-            root_hash,
-            boot_id: String::new(),
-            class: model::BootClass::Direct,
-        };
         let carrying = Arc::new(tasks::spawn(std::future::ready(())));
-        let (board, _reader) = Board::new(crate::facts::Facts::new(boot).0);
+        let (board, _reader) = Board::new(crate::facts::Facts::new(crate::machine::kernel::Boot::fixture()).0);
         let (resolvers, carriers) = (watch::Sender::default(), watch::Sender::default());
         Self { handle, board, resolvers, carriers, _carrying: carrying }
     }

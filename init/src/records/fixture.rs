@@ -29,12 +29,7 @@ use crate::runtime::clock;
 
 /// Facts of a machine that has just started.
 pub(super) fn facts() -> Facts {
-    let boot = Boot {
-        profile: api::Profile::Release,
-        root_hash: RootHash([1; 32]),
-        boot_id: String::from("b"),
-        class: BootClass::Direct,
-    };
+    let boot = Boot::fixture();
     Facts::new(boot).0
 }
 

@@ -8,7 +8,7 @@ use cluster::key::Key;
 use cluster::record::{UnixSeconds, UserRecord, UserTerms};
 use cluster::state::KeyValue;
 use cluster::users::UsersOfNow;
-use model::{BootClass, OwnerPubKey, RootHash, UserPubKey};
+use model::{OwnerPubKey, UserPubKey};
 use pki::client_auth::{Owners, nameless_certificate, owner_certificate, server_config, user_certificate};
 use pki::{PrivateKey, TlsIdentity};
 use rustls::ClientConfig;
@@ -49,12 +49,7 @@ impl Machine {
     /// The same of a profile.
     pub(super) fn of(profile: api::Profile) -> Self {
         log::install(Vec::new());
-        let (facts, power_on) = Facts::new(Boot {
-            profile,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, power_on) = Facts::new(Boot { profile, ..Boot::fixture() });
         let (board, shown) = Board::new(facts.clone());
         board.settled(&power_on.opens().runs(), "");
         let (context, power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));

@@ -289,19 +289,14 @@ fn with_bits(address: &Address) -> String {
 
 #[cfg(test)]
 mod tests {
-    use api::Profile;
-    use model::{BootClass, Ipv4Prefix, PowerOn, RootHash, WaitState};
+
+    use model::{Ipv4Prefix, PowerOn, WaitState};
 
     use super::*;
     use crate::machine::kernel::Boot;
 
     fn board() -> (Board, BoardReader, PowerOn) {
-        let boot = Boot {
-            profile: Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        };
+        let boot = Boot::fixture();
         let (facts, power_on) = Facts::new(boot);
         let (board, reader) = Board::new(facts);
         (board, reader, power_on)

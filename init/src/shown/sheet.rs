@@ -173,10 +173,10 @@ fn wrapped(value: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use api::{ConditionName, LevelInForce, Profile};
+    use api::{ConditionName, LevelInForce};
     use model::{
-        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, Prefixes, RootHash,
-        VPN_PREFIX, WaitState,
+        ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, Prefixes, RootHash, VPN_PREFIX,
+        WaitState,
     };
 
     use super::*;
@@ -184,12 +184,7 @@ mod tests {
     use crate::shown::board::Board;
 
     fn board() -> (Board, BoardReader, model::PowerOn) {
-        let (facts, power_on) = Facts::new(Boot {
-            profile: Profile::Release,
-            root_hash: RootHash([0xab; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, power_on) = Facts::new(Boot { root_hash: RootHash([0xab; 32]), ..Boot::fixture() });
         let (board, reader) = Board::new(facts);
         (board, reader, power_on)
     }

@@ -446,8 +446,6 @@ fn move_up(folder: &Path, top: &Path, number: &mut u64) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use model::{BootClass, RootHash};
-
     use super::*;
     use crate::machine::kernel::Boot;
 
@@ -496,12 +494,7 @@ mod tests {
     /// Where no projects are, as on the host of a test, a volume is refused, and nothing stays.
     #[tokio::test]
     async fn nothing_is_made_on_a_machine_without_the_role() {
-        let (facts, _) = Facts::new(Boot {
-            profile: api::Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, _) = Facts::new(Boot::fixture());
         let place = tempfile::tempdir().expect("a place");
         let volumes = Volumes::below(&facts, place.path());
         let id = VolumeId::parse("01234567-89ab-cdef-0123-456789abcdef").expect("a name");

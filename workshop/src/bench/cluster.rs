@@ -66,7 +66,7 @@ pub(crate) struct Options {
 pub(crate) fn cluster(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
     let image = |profile: ImageProfile, folder: &str| -> Result<PathBuf> {
-        let (wanted, image) = (Wanted { profile, build: options.build, kernel_source: None }, out.join(folder));
+        let (wanted, image) = (Wanted::plain(profile, options.build), out.join(folder));
         image::build(workspace, cache, &wanted, &image)?;
         Ok(image)
     };

@@ -37,7 +37,7 @@ impl Person {
         let image = match given {
             Some(image) => std::path::absolute(image).context("find the image")?,
             None => {
-                let wanted = Wanted { profile: ImageProfile::Release, build, kernel_source: None };
+                let wanted = Wanted::plain(ImageProfile::Release, build);
                 image::build(workspace, cache, &wanted, &out.join("image"))?;
                 out.join("image")
             }

@@ -11,7 +11,7 @@ use data_encoding::BASE64;
 use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
 use serde_json::{Value, json};
 
-use super::storage;
+use super::{sandbox, storage};
 use crate::plan::PREFIXES;
 
 /// An object to create by POST.
@@ -58,7 +58,7 @@ impl ObjectSet {
 
 /// All sets, in the order of creation, for a cluster whose Kubernetes has this authority (PEM).
 #[must_use]
-pub fn sets(authority: &str) -> [ObjectSet; 9] {
+pub fn sets(authority: &str) -> [ObjectSet; 10] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -149,6 +149,15 @@ pub fn sets(authority: &str) -> [ObjectSet; 9] {
             ],
         ),
         ObjectSet::new("cairn:bootstrapped-9", vec![default_account()]),
+        ObjectSet::new(
+            "cairn:bootstrapped-10",
+            vec![Object {
+                path: sandbox::CLASSES,
+                name: sandbox::CLASS,
+                body: sandbox::class().to_string(),
+                because: "a pod that names it runs on a kernel of its own",
+            }],
+        ),
     ]
 }
 

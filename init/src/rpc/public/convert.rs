@@ -27,7 +27,7 @@ pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Opt
         name: names.map(|names| names.node.to_string()).unwrap_or_default(),
         machine_id: names.map_or(MachineId([0; 16]), |names| names.machine),
         cluster_id: names.map(|names| names.cluster),
-        version: crate::version::shown(boot.profile),
+        version: crate::version::shown(boot.profile, boot.has_gvisor),
         profile: boot.profile,
         root_hash: boot.root_hash,
         boot_id: boot.boot_id.clone(),
@@ -136,12 +136,7 @@ mod tests {
     }
 
     fn shown() -> (board::Board, board::BoardReader, model::PowerOn) {
-        let boot = Boot {
-            profile: api::Profile::Release,
-            root_hash: model::RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: model::BootClass::Direct,
-        };
+        let boot = Boot::fixture();
         let (facts, power_on) = crate::facts::Facts::new(boot);
         let (board, reader) = board::Board::new(facts);
         (board, reader, power_on)

@@ -102,7 +102,7 @@ mod tests {
     use cluster::peer::Peer;
     use cluster::peers::News;
     use cluster::state::StateVersion;
-    use model::{BootClass, OwnerPubKey, RootHash, VpnPubKey};
+    use model::{OwnerPubKey, VpnPubKey};
     use pki::{Authority, AuthorityKind, UnixTime};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -127,12 +127,7 @@ mod tests {
     }
 
     fn context() -> (Arc<Context>, Told) {
-        let (facts, _power_on) = Facts::new(Boot {
-            profile: api::Profile::Release,
-            root_hash: RootHash([1; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (facts, _power_on) = Facts::new(Boot::fixture());
         let (_board, shown) = Board::new(facts);
         let (context, _power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));
         let told = Told::default();

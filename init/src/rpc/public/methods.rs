@@ -99,7 +99,8 @@ impl api::public_server::Public for Public {
         let mut nonce = [0; 32];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
         let state = state(&self.0.facts)?;
-        let version = crate::version::shown(self.0.facts.boot().profile);
+        let boot = self.0.facts.boot();
+        let version = crate::version::shown(boot.profile, boot.has_gvisor);
         Ok(Response::new(PublicState { version, state, nonce }.into()))
     }
 
