@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -13,6 +14,11 @@ use std::process::{Command, Stdio};
 use nix::libc;
 use rustix::process::{Gid, Pid, Uid, WaitOptions};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
+
+/// Time by which timers of a child may be late, in nanoseconds (`PR_SET_TIMERSLACK`, prctl(2)): it wakes with others then. The
+/// monitor of each Go program asks for sleeps of 20 µs whenever it was busy (runtime/proc.go, `sysmon`). By the kernel's own 50 µs it gets
+/// them, and half of all switches of an idle machine with Kubernetes are its turns.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(4_000_000).expect("not zero");
 
 /// Executable with its arguments and environment.
 #[derive(Debug)]
@@ -31,14 +37,15 @@ pub struct Program<'a> {
     pub privileges: Privileges,
 }
 
-/// Whether a child may gain privileges through exec.
+/// Whether a child may gain privileges through exec, for itself or for others. One that starts nothing for others has coarse timers
+/// beside: whatever a child starts inherits its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privileges {
-    /// `no_new_privs` is set.
+    /// `no_new_privs` is set, and timers are coarse.
     Fixed,
     /// Left as the kernel's default.
     MayGrow,
-    /// `no_new_privs` is set, and the child is this user and group, with one capability, as all that it starts.
+    /// As fixed, and the child is this user and group, with one capability, as all that it starts.
     User(u32, Capability),
 }
 
@@ -94,6 +101,7 @@ fn prepare(cgroup: libc::c_int, privileges: Privileges) -> io::Result<()> {
     if privileges != Privileges::MayGrow {
         // SAFETY: integers only.
         crate::check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
+        thread::set_current_timer_slack(Some(TIMER_SLACK))?;
     }
     Ok(())
 }
@@ -200,6 +208,28 @@ mod tests {
         assert_eq!(ends, [(talker, Exit::Code(7)), (killed, Exit::Signal(9))]);
         assert_eq!(reap().expect("nothing left"), None);
         assert_eq!(cgroup.metadata().expect("open").len(), 2);
+    }
+
+    #[test]
+    fn who_starts_programs_for_others_leaves_their_timers_exact() {
+        let _alone = REAPS.lock().unwrap_or_else(PoisonError::into_inner);
+        let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
+        let argv = ["sh", "-c", "cat /proc/self/timerslack_ns"].map(str::to_owned);
+        let slack = |privileges| {
+            let (mut output, child_output) = io::pipe().expect("a pipe");
+            let (path, environment, output_of) = ("/bin/sh", &[][..], child_output.as_fd());
+            let program = Program { path, argv: &argv, environment, cgroup: &cgroup, output: output_of, privileges };
+            let pid = spawn(&program).expect("sh runs");
+            drop(child_output);
+            let mut said = String::new();
+            output.read_to_string(&mut said).expect("readable until the child ends");
+            while reap().expect("reaping works").is_none_or(|(reaped, _)| reaped != pid) {
+                std::thread::yield_now();
+            }
+            said.trim().parse::<u64>().expect("nanoseconds")
+        };
+        assert_eq!(slack(Privileges::Fixed), TIMER_SLACK.get());
+        assert!(slack(Privileges::MayGrow) < TIMER_SLACK.get());
     }
 
     /// Proves: O2. Only root may start a child as somebody else.
