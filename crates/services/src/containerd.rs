@@ -24,6 +24,15 @@ const METRICS_PORT: u16 = 10254;
 /// Where gVisor's shim looks for what it does with all pods, before it knows one: no other path can be named to it.
 const SANDBOX: &str = "/run/containerd/runsc/config.toml";
 
+/// Runtime of pods in gVisor, for its shim (pkg/shim/v1/runsc/options.go): one for all containers of a pod. Platform and network are those
+/// that runsc has by itself; they are written out, for all that a sandbox keeps apart hangs on them.
+const SANDBOX_OPTIONS: &str = r#"grouping = true
+
+[runsc_config]
+  platform = "systrap"
+  network = "sandbox"
+"#;
+
 /// Where the image has the CNI plugins.
 const CNI_PLUGINS: &str = "/opt/cni/bin";
 
@@ -72,7 +81,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
 
 fn files(plan: &ServicePlan) -> Vec<ServiceFile> {
     let network = plan.assignment.pods().map(|pods| ServiceFile { path: NETWORK, contents: network(pods) });
-    let sandbox = plan.has_gvisor.then(|| ServiceFile { path: SANDBOX, contents: sandbox() });
+    let sandbox = plan.has_gvisor.then(|| ServiceFile { path: SANDBOX, contents: SANDBOX_OPTIONS.to_owned() });
     let configuration = ServiceFile { path: CONFIG, contents: configuration(plan.has_gvisor) };
     std::iter::once(configuration).chain(network).chain(sandbox).collect()
 }
@@ -134,12 +143,6 @@ fn sandbox_runtime() -> String {
         ConfigPath = "{SANDBOX}"
 "#
     )
-}
-
-/// Runtime of pods in gVisor, for its shim (pkg/shim/v1/runsc/options.go): one shim for all containers of a pod. Flags of runsc are
-/// upstream's own, but for those that a machine without KVM and without its own host network for pods has no other value for.
-fn sandbox() -> String {
-    "grouping = true\n\n[runsc_config]\n  platform = \"systrap\"\n  network = \"sandbox\"\n".to_owned()
 }
 
 /// Point-to-point links to the pods, addresses from the machine's own prefix, and ports of the machine that a pod asked for. What
