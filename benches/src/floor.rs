@@ -27,7 +27,7 @@ pub const EVIDENCE_PORT: u16 = 7000;
 pub const DATA: &str = "/dev/vdb";
 /// How it is formatted: as Cairn formats the uppermost layer of its own.
 pub const MKFS: &[&str] = &["/bin/mkfs.xfs", "-q", "-f", "-K", "-l", "size=64m", "-d", "agcount=4", DATA];
-/// Where the root's /etc/resolv.conf leads.
+/// Where the root's /etc/resolv.conf leads: kubelet makes no pod without it.
 const RESOLVERS: &str = "/run/resolv.conf";
 /// Arguments of the kernel beside the consoles: no initramfs, a plain root.
 pub const COMMAND_LINE: &str = "root=/dev/vda rootfstype=erofs ro init=/bin/init";
@@ -135,7 +135,7 @@ impl Keys {
         put(services::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&self.service_accounts.to_pkcs8()?).as_bytes());
         put(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(self.service_accounts.public()).as_bytes());
         put(services::SECRETS_ENCRYPTION, services::secrets_encryption(&self.secrets).as_bytes());
-        // Kubelet makes no pod without it (the root's /etc/resolv.conf leads there). The floor asks nobody for names.
+        // The floor asks nobody for names.
         put(RESOLVERS, b"");
         Ok(files)
     }

@@ -98,6 +98,10 @@ const fn row(path: &'static str, content: RootContent, because: &'static str) ->
     RootRow { path, content, of: RootOf::Each, because }
 }
 
+const fn only(of: RootOf, row: RootRow) -> RootRow {
+    RootRow { of, ..row }
+}
+
 /// The root of every image, parents before what they hold; [`rows`] are those of one.
 pub const TABLE: &[RootRow] = &[
     row("/bin", RootContent::Directory, "the only place of programs"),
@@ -117,18 +121,18 @@ pub const TABLE: &[RootRow] = &[
         "containerd's parent of a pod",
     ),
     row("/bin/runc", RootContent::Executable(RootProgram::Runc), "makes a container"),
-    RootRow {
-        of: RootOf::Extension(ImageExtension::Gvisor),
-        ..row("/bin/runsc", RootContent::Executable(RootProgram::Runsc), "makes a sandbox, and is the kernel in it")
-    },
-    RootRow {
-        of: RootOf::Extension(ImageExtension::Gvisor),
-        ..row(
+    only(
+        RootOf::Extension(ImageExtension::Gvisor),
+        row("/bin/runsc", RootContent::Executable(RootProgram::Runsc), "makes a sandbox, and is the kernel in it"),
+    ),
+    only(
+        RootOf::Extension(ImageExtension::Gvisor),
+        row(
             "/bin/containerd-shim-runsc-v1",
             RootContent::Executable(RootProgram::RunscShim),
             "containerd's parent of a pod in a sandbox",
-        )
-    },
+        ),
+    ),
     row("/bin/kube", RootContent::Executable(RootProgram::Kube), "all of Kubernetes in one program"),
     row("/bin/kube-apiserver", RootContent::Link("kube"), "picked by its name"),
     row("/bin/kube-controllers", RootContent::Link("kube"), "picked by its name"),
@@ -136,10 +140,10 @@ pub const TABLE: &[RootRow] = &[
     row("/bin/kubelet", RootContent::Link("kube"), "picked by its name"),
     row("/bin/coredns", RootContent::Executable(RootProgram::CoreDns), "resolves names for the machine's pods"),
     row("/bin/mkfs.xfs", RootContent::Executable(RootProgram::MkfsXfs), "formats the data partition at create"),
-    RootRow {
-        of: RootOf::Profile(ImageProfile::Debug),
-        ..row("/bin/guest", RootContent::Executable(RootProgram::Guest), "tests break a machine from inside by it")
-    },
+    only(
+        RootOf::Profile(ImageProfile::Debug),
+        row("/bin/guest", RootContent::Executable(RootProgram::Guest), "tests break a machine from inside by it"),
+    ),
     row("/sbin", RootContent::Directory, "for the link in it"),
     row("/sbin/init", RootContent::Link("../bin/init"), "where a person looks for it"),
     row("/opt", RootContent::Directory, "for CNI"),

@@ -1,9 +1,7 @@
 //! Pods in a sandbox of gVisor, on a machine whose image has it. Its owner makes it, as any other; it is the only case of that image.
 
-use std::fs;
-
 use crate::{Case, Context, Image, Prerequisite, Starts, web_pod};
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::json;
 
 use super::cluster::{Cluster, NAME, patience, text};
@@ -27,9 +25,7 @@ fn sandboxed(t: &Context) -> anyhow::Result<()> {
     for (name, class) in [("plain", None), ("sandboxed", Some("gvisor"))] {
         let mut pod = web_pod(name, false);
         pod["spec"]["runtimeClassName"] = json!(class);
-        let file = t.dir().join(format!("{name}.json"));
-        fs::write(&file, pod.to_string()).context("write a pod")?;
-        cluster.kubectl(&["apply", "--filename", text(&file)?])?;
+        cluster.apply(t, &pod)?;
         cluster.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), POD])?;
     }
     let kernel = |pod: &str| {

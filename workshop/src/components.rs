@@ -127,7 +127,7 @@ const RUNC: Recipe = Recipe {
     stamps: &[],
     c: C::Static(&["libseccomp-dev", "libc6-dev"]),
 };
-/// Component of images with that extension. Upstream releases it by date, and its module stamps nothing by itself.
+/// Component of images with gVisor alone. Upstream releases it by date, and its module stamps nothing by itself.
 const GVISOR: Recipe = Recipe {
     name: "gvisor",
     upstream: "gvisor.dev/gvisor",

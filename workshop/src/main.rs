@@ -30,7 +30,10 @@ use std::{
 
 use ::image::{ImageExtension, ImageProfile};
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use xtask::{cache::BuildCache, progress::say, workspace::Workspace};
 
 use crate::ci::Failed;
@@ -69,7 +72,7 @@ enum Command {
     /// Build the upstream components, or find them in the cache, and print where they are
     Components {
         /// With those of an extension of the image
-        #[arg(long, value_name = "EXTENSION", value_parser = extension)]
+        #[arg(long, value_name = "EXTENSION", value_parser = extensions())]
         with: Vec<ImageExtension>,
     },
     /// Build an image: kernel, components, programs, root, disk
@@ -84,7 +87,7 @@ enum Command {
         #[arg(long)]
         debug: bool,
         /// Extension that it has: with `gvisor`, pods of that class run on a kernel of their own
-        #[arg(long, value_name = "EXTENSION", value_parser = extension)]
+        #[arg(long, value_name = "EXTENSION", value_parser = extensions())]
         with: Vec<ImageExtension>,
         /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
         #[arg(long, value_name = "TARBALL")]
@@ -118,11 +121,12 @@ enum Command {
     },
 }
 
-/// Extension by its word.
-fn extension(word: &str) -> Result<ImageExtension, String> {
-    let words = || ImageExtension::ALL.map(ImageExtension::word).join(", ");
-    let found = ImageExtension::ALL.into_iter().find(|one| one.word() == word);
-    found.ok_or_else(|| format!("there is no such extension; there are: {}", words()))
+/// Reads an extension by its word.
+fn extensions() -> impl TypedValueParser<Value = ImageExtension> {
+    PossibleValuesParser::new(ImageExtension::ALL.map(ImageExtension::word)).map(|word| {
+        let found = ImageExtension::ALL.into_iter().find(|one| one.word() == word);
+        found.expect("the parser takes no other word")
+    })
 }
 
 fn main() -> ExitCode {

@@ -210,22 +210,33 @@ mod tests {
         assert_eq!(cgroup.metadata().expect("open").len(), 2);
     }
 
+    /// Text that a script says as such a child, which has ended and is reaped.
+    fn said_by(script: &str, privileges: Privileges) -> io::Result<String> {
+        let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
+        let argv = ["sh", "-c", script].map(str::to_owned);
+        let (mut output, child_output) = io::pipe().expect("a pipe");
+        let pid = spawn(&Program {
+            path: "/bin/sh",
+            argv: &argv,
+            environment: &[],
+            cgroup: &cgroup,
+            output: child_output.as_fd(),
+            privileges,
+        })?;
+        drop(child_output);
+        let mut said = String::new();
+        output.read_to_string(&mut said).expect("readable until the child ends");
+        while reap().expect("reaping works").is_none_or(|(reaped, _)| reaped != pid) {
+            std::thread::yield_now();
+        }
+        Ok(said)
+    }
+
     #[test]
     fn who_starts_programs_for_others_leaves_their_timers_exact() {
         let _alone = REAPS.lock().unwrap_or_else(PoisonError::into_inner);
-        let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
-        let argv = ["sh", "-c", "cat /proc/self/timerslack_ns"].map(str::to_owned);
         let slack = |privileges| {
-            let (mut output, child_output) = io::pipe().expect("a pipe");
-            let (path, environment, output_of) = ("/bin/sh", &[][..], child_output.as_fd());
-            let program = Program { path, argv: &argv, environment, cgroup: &cgroup, output: output_of, privileges };
-            let pid = spawn(&program).expect("sh runs");
-            drop(child_output);
-            let mut said = String::new();
-            output.read_to_string(&mut said).expect("readable until the child ends");
-            while reap().expect("reaping works").is_none_or(|(reaped, _)| reaped != pid) {
-                std::thread::yield_now();
-            }
+            let said = said_by("cat /proc/self/timerslack_ns", privileges).expect("sh runs");
             said.trim().parse::<u64>().expect("nanoseconds")
         };
         assert_eq!(slack(Privileges::Fixed), TIMER_SLACK.get());
@@ -236,26 +247,13 @@ mod tests {
     #[test]
     fn a_child_that_is_a_user_has_one_capability() {
         let _alone = REAPS.lock().unwrap_or_else(PoisonError::into_inner);
-        let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
-        let argv = ["sh", "-c", "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm|Amb)|NoNewPrivs)' /proc/self/status"];
-        let (mut output, child_output) = io::pipe().expect("a pipe");
-        let program = Program {
-            path: "/bin/sh",
-            argv: &argv.map(str::to_owned),
-            environment: &[],
-            cgroup: &cgroup,
-            output: child_output.as_fd(),
-            privileges: Privileges::User(53, Capability::NetBindService),
-        };
-        let started = spawn(&program);
-        drop(child_output);
+        let look = "grep -E '^(Uid|Gid|Groups|Cap(Eff|Prm|Amb)|NoNewPrivs)' /proc/self/status";
+        let said = said_by(look, Privileges::User(53, Capability::NetBindService));
         if !rustix::process::geteuid().is_root() {
-            assert_eq!(started.map_err(|error| error.kind()), Err(io::ErrorKind::PermissionDenied));
+            assert_eq!(said.map_err(|error| error.kind()), Err(io::ErrorKind::PermissionDenied));
             return;
         }
-        let pid = started.expect("sh runs");
-        let mut said = String::new();
-        output.read_to_string(&mut said).expect("readable until the child ends");
+        let said = said.expect("sh runs");
         let said: Vec<String> =
             said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let [uid, gid] = ["Uid", "Gid"].map(|what| format!("{what}: 53 53 53 53"));
@@ -265,8 +263,5 @@ mod tests {
             said,
             [&[uid, gid, "Groups:".to_owned()], &capabilities[..], &["NoNewPrivs: 1".to_owned()]].concat()
         );
-        while reap().expect("reaping works").is_none_or(|(reaped, _)| reaped != pid) {
-            std::thread::yield_now();
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! Virtual time for tests of pure crates, numbers that are the same on every run, rounds of benches, and a strict reader of
-//! OpenMetrics. The only
-//! place in a test that may ask the real clock, and it never asks twice for one test.
+//! OpenMetrics. The only place in a test that may ask the real clock, and it never asks twice for one test.
 
 pub mod openmetrics;
 pub mod rounds;

@@ -22,18 +22,21 @@ impl Rounds {
     /// Prints what was done, with the median and the range of its times; fails where the median is over the limit.
     ///
     /// # Errors
-    /// It cannot be printed.
+    /// Printing fails.
     ///
     /// # Panics
     /// Where there was no round.
     pub fn conclude(mut self, what: &str, limit: Duration) -> io::Result<ExitCode> {
         self.0.sort_unstable();
-        let [least, median, most] = [0, self.0.len() / 2, self.0.len() - 1].map(|place| self.0[place]);
         let rounds = self.0.len();
-        let [least, median_ms, most] = [least, median, most].map(|time| time.as_secs_f64() * 1000.0);
+        let [least, median, most] = [0, rounds / 2, rounds - 1].map(|place| self.0[place]);
+        let millis = |time: Duration| time.as_secs_f64() * 1000.0;
         writeln!(
             io::stdout(),
-            "{what}, {rounds} rounds: {median_ms:.2} ms of CPU (median; {least:.2} to {most:.2}), limit {} ms",
+            "{what}, {rounds} rounds: {:.2} ms of CPU (median; {:.2} to {:.2}), limit {} ms",
+            millis(median),
+            millis(least),
+            millis(most),
             limit.as_millis()
         )?;
         Ok(if median <= limit { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_row_the_kernel_does_not_give_is_fatal_by_name_or_optional() {
         let cgroups = cgroups(24_000);
-        for table in [MOUNTS, &cgroups, SETTINGS] {
+        for table in [MOUNTS, &cgroups, SETTINGS, &[false, true].map(tracing)] {
             for Row { what: refused, need, .. } in table {
                 let made = RefCell::new(0);
                 let result = make_all(table, |what| {
@@ -431,7 +431,8 @@ mod tests {
     #[test]
     fn only_three_mounts_are_optional() {
         let cgroups = cgroups(24_000);
-        let rows = [MOUNTS, &cgroups, SETTINGS].into_iter().flatten();
+        let tracing = [false, true].map(tracing);
+        let rows = [MOUNTS, &cgroups, SETTINGS, &tracing].into_iter().flatten();
         let optional: Vec<String> =
             rows.filter(|row| row.need == Need::Optional).map(|row| row.what.to_string()).collect();
         assert_eq!(optional, ["mount `/sys/fs/bpf`", "mount `/sys/fs/pstore`", "mount `/sys/firmware/efi/efivars`"]);
