@@ -81,7 +81,7 @@ pub(crate) fn build(cache: &BuildCache, source: Option<&Path>) -> Result<Kernel>
     let key = CacheKey { kind: "kernel", inputs: inputs.finish()? };
     let entry = cache.entry(&key, |room| {
         let source = source.map_or_else(|| DEBIAN_SOURCE.check(), |path| Ok(path.to_owned()))?;
-        step("kernel", "building (6 to 9 minutes on two cores)", || compile(room, &source, &asked))
+        step("kernel", "building (6 to 20 minutes on two cores)", || compile(room, &source, &asked))
     })?;
 
     // Again, for the table may have changed since: it is no input of the build, so that a better reason costs nothing.
