@@ -329,7 +329,10 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
         (Part::Keep, Some(text)) => tracing::error!(%text, "a file is not kept"),
         (Part::Copy, Some(text)) => tracing::info!(%text, "the cluster's records are not kept up"),
         (Part::Shares, Some(text)) => tracing::info!(reason = %text, "the cold-start key is not another one yet"),
-        (Part::Kubernetes, Some(text)) => tracing::info!(%text, "Kubernetes does not run as it should yet"),
+        (Part::Kubernetes, Some(text)) => {
+            tracing::info!(%text, "Kubernetes does not run as it should yet");
+            performer.kubernetes_cannot_run(&text);
+        }
         (Part::Duty(kind), Some(text)) => tracing::info!(?kind, %text, "a coordinator's duty is not done yet"),
         (
             Part::Doubt

@@ -1,6 +1,9 @@
 //! Conditions, milestones of the boot and the names of what the machine waits for, from the state of its services.
 
+use std::collections::BTreeSet;
+
 use api::{ConditionName, MilestoneKind, Truth};
+use model::KubernetesRole;
 use services::names;
 use supervise::{UnitState, UnitStatus};
 
@@ -45,6 +48,18 @@ pub(crate) async fn report(board: Board, services: Services) {
         if changes.changed().await.is_err() {
             return; // the services have ended
         }
+    }
+}
+
+/// Says of the conditions that wait for Kubernetes on a machine of these roles why its services cannot run yet: nobody else does before
+/// there are any.
+pub(crate) fn kubernetes_cannot_run(board: &Board, roles: &BTreeSet<KubernetesRole>, why: &str) {
+    for role in roles {
+        let condition = match role {
+            KubernetesRole::ControlPlane => ConditionName::KubernetesApiReady,
+            KubernetesRole::Worker => ConditionName::NodeReady,
+        };
+        board.condition(condition, Truth::False, &format!("Kubernetes cannot run here yet: {why}"));
     }
 }
 
@@ -96,6 +111,7 @@ fn reason(state: &UnitState) -> String {
 mod tests {
     use std::time::Duration;
 
+    use api::Condition;
     use supervise::Need;
 
     use super::*;
@@ -137,5 +153,20 @@ mod tests {
         assert_eq!(reason(&UnitState::Waiting(Vec::new())), "is starting", "nothing is in its way");
         services.want(Vec::new()).await.expect("a table");
         becomes(ConditionName::EtcdReady, Truth::False, "this machine no longer runs the service").await;
+    }
+
+    /// Proves: S7
+    #[test]
+    fn why_kubernetes_cannot_run_is_said_of_own_roles_alone() {
+        let (facts, _power_on) = Facts::new(Boot::fixture());
+        let (board, reader) = Board::new(facts);
+        kubernetes_cannot_run(&board, &BTreeSet::from([KubernetesRole::Worker]), "no space");
+        let waits = |name: ConditionName| {
+            let named = |one: &&Condition| one.name == name.word();
+            reader.read(|_, words| words.conditions.iter().find(named).map(|one| (one.truth, one.reason.clone())))
+        };
+        let said = String::from("Kubernetes cannot run here yet: no space");
+        assert_eq!(waits(ConditionName::NodeReady), Some((Truth::False, said)));
+        assert_ne!(waits(ConditionName::KubernetesApiReady).map(|(truth, _)| truth), Some(Truth::False));
     }
 }

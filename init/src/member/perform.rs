@@ -327,6 +327,14 @@ impl Performer {
         Ok(Runs { plan, etcd, assignment, identity, authorities, records })
     }
 
+    /// Tells people why Kubernetes does not run, as long as it has not run here: from then on its services say how they are.
+    pub(super) fn kubernetes_cannot_run(&self, why: &str) {
+        let Shared { board, desired, .. } = &*self.0;
+        if self.kubernetes_that_runs().is_none() {
+            control::kubernetes_cannot_run(board, desired.borrow().assignment.kubernetes(), why);
+        }
+    }
+
     /// Runs what the roles in Kubernetes want, once a worker's certificates are there and all are fresh.
     pub(super) async fn kubernetes(
         self,
