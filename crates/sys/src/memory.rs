@@ -1,6 +1,19 @@
-//! Memory that the C library's allocator keeps for itself (glibc, `malloc/malloc.c`; mallopt(3), malloc_trim(3)).
+//! Memory of this process: what it holds, and what the C library's allocator keeps for itself (glibc, `malloc/malloc.c`; mallopt(3),
+//! malloc_trim(3)).
+
+use std::io;
 
 use nix::libc;
+
+/// Bytes of this process that are in memory: `VmRSS` (`proc_pid_statm(5)`).
+///
+/// # Errors
+/// There is no `/proc`, or it speaks otherwise.
+pub fn resident() -> io::Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    Ok(pages.ok_or(io::ErrorKind::InvalidData)? * rustix::param::page_size() as u64)
+}
 
 /// From here on all threads allocate from one heap. To be called while there is one thread; one that already has a heap of
 /// its own keeps it.
@@ -19,22 +32,17 @@ pub fn give_back() {
 mod tests {
     use super::*;
 
-    fn resident() -> u64 {
-        let statm = std::fs::read_to_string("/proc/self/statm").expect("the kernel has it");
-        statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a count of pages")
-    }
-
     #[test]
     fn what_was_freed_below_something_kept_goes_back_to_the_kernel() {
         one_heap();
         // Small enough to come from the heap (M_MMAP_THRESHOLD is 128 KiB), 64 MiB in all.
         let blocks: Vec<Vec<u8>> = (0..1024).map(|_| vec![1; 64 << 10]).collect();
         let on_top = vec![1_u8; 64 << 10];
-        let full = resident();
+        let full = resident().expect("the kernel tells");
         drop(blocks);
         give_back();
-        let left = resident();
-        assert!(left + (32 << 20) / 4096 < full, "{full} pages, then {left}");
+        let left = resident().expect("the kernel tells");
+        assert!(left + (32 << 20) < full, "{full} bytes, then {left}");
         drop(on_top);
     }
 }

@@ -92,7 +92,17 @@ pub(crate) fn unix_millis_at(then: Instant) -> UnixMillis {
 
 /// Time since the kernel started, by the clock that also counts suspension.
 pub(crate) fn uptime() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    duration(rustix::time::ClockId::Boottime)
+}
+
+/// Processor time of this process and all of its threads.
+pub(crate) fn cpu() -> Duration {
+    duration(rustix::time::ClockId::ProcessCPUTime)
+}
+
+/// Time of a clock that begins with zero.
+fn duration(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

@@ -1,10 +1,20 @@
 //! Numbers of a machine, as a page of OpenMetrics. Pure: all of it is what its status and its services say.
 
+use std::time::Duration;
+
 use api::{MachineStatus, Service, ServiceState, Truth};
 use openmetrics::{FamilyKind, PageWriter};
 
-/// The page of a machine that says this of itself, and runs these services.
-pub(crate) fn page(status: &MachineStatus, services: &[Service]) -> String {
+/// Use of the machine by PID 1 itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnUse {
+    pub(crate) cpu: Duration,
+    /// Bytes in memory.
+    pub(crate) resident: u64,
+}
+
+/// The page of a machine that says this of itself, whose PID 1 uses so much, and runs these services.
+pub(crate) fn page(status: &MachineStatus, own: OwnUse, services: &[Service]) -> String {
     let mut page = PageWriter::default();
     let root = status.root_hash.to_string();
     let machine = status.machine_id.to_string();
@@ -17,6 +27,11 @@ pub(crate) fn page(status: &MachineStatus, services: &[Service]) -> String {
     page.family(FamilyKind::Info, "cairn_machine", "The machine, and the image that it runs.").sample(&about, 1);
     let uptime = status.uptime.as_secs_f64();
     page.family(FamilyKind::Gauge, "cairn_uptime_seconds", "Time since the kernel started.").sample(&[], uptime);
+    // The names that Prometheus' client libraries have for any process.
+    let mut family = page.family(FamilyKind::Counter, "process_cpu_seconds", "Processor time of PID 1.");
+    family.sample(&[], own.cpu.as_secs_f64());
+    let mut family = page.family(FamilyKind::Gauge, "process_resident_memory_bytes", "Memory of PID 1.");
+    family.sample(&[], own.resident);
     let mut family =
         page.family(FamilyKind::Gauge, "cairn_condition", "1 where a condition holds, 0 where it does not.");
     for condition in &status.conditions {

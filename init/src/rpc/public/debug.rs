@@ -73,8 +73,9 @@ impl api::debug_server::Debug for Debug {
             FaultKind::SearchMemory => Self::search(argument).await?,
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
         };
-        let memory = resident().map_err(|error| Status::internal(format!("read PID 1's memory: {error}")))?;
-        Ok(Response::new(wire::InjectResponse { outcome: format!("{seen}; PID 1 holds {memory}") }))
+        let resident = sys::memory::resident();
+        let resident = resident.map_err(|error| Status::internal(format!("read PID 1's memory: {error}")))?;
+        Ok(Response::new(wire::InjectResponse { outcome: format!("{seen}; PID 1 holds {} kB", resident >> 10) }))
     }
 }
 
@@ -235,11 +236,4 @@ fn guest(program: &str) -> Command {
         limits: LIMITS,
         apart: None,
     }
-}
-
-/// `VmRSS` of this process (`proc_pid_status(5)`), for example `8124 kB`.
-fn resident() -> io::Result<String> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    Ok(line.ok_or(io::ErrorKind::InvalidData)?.trim().to_owned())
 }

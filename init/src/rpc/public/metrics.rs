@@ -16,8 +16,8 @@ use super::context::Context;
 use super::streams::{self, Answers};
 use super::{convert, person};
 use crate::runtime::services::MetricsPage;
-use crate::runtime::tasks;
-use crate::shown::counted;
+use crate::runtime::{clock, tasks};
+use crate::shown::counted::{self, OwnUse};
 
 /// Longest time until one's turn has come, and for a reader to take a page.
 const TURN: Duration = Duration::from_secs(5);
@@ -62,7 +62,9 @@ async fn page(context: &Context, service: &str) -> Result<String, Status> {
     if service.is_empty() {
         let status = context.status()?;
         let services: Vec<Service> = context.panel.snapshots().into_iter().map(convert::service).collect();
-        return Ok(counted::page(&status, &services));
+        let resident = sys::memory::resident();
+        let resident = resident.map_err(|error| Status::internal(format!("read the memory of PID 1: {error}")))?;
+        return Ok(counted::page(&status, OwnUse { cpu: clock::cpu(), resident }, &services));
     }
     for tree in context.panel.trees() {
         match tree.metrics(service).await {
@@ -140,6 +142,9 @@ mod tests {
         let page = told(tell(&machine.context, asked_by(owner(), "")).await.expect("a page")).await.expect("whole");
         let read = testkit::openmetrics::read(&page).expect("a page");
         assert_eq!(read.values("cairn_machine_info", &[]).count(), 1, "{page}");
+        for own in ["process_cpu_seconds_total", "process_resident_memory_bytes"] {
+            assert!(read.values(own, &[]).any(|value| value > 0.0), "{page}");
+        }
         let again = told(tell(&machine.context, asked_by(owner(), "")).await.expect("its turn")).await;
         assert!(again.is_ok(), "a page that was read is in nobody's way");
     }
