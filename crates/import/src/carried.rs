@@ -50,7 +50,6 @@ pub async fn import() -> Result<(), Error> {
         };
         let source = RootArchive { archive, image: found, rest: Vec::new() };
         store.take(&wanted, source, u64::MAX).await.map_err(|error| Error::Import(path, error))?;
-        tracing::debug!(image = image.reference, "image is there");
     }
     Ok(())
 }

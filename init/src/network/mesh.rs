@@ -10,7 +10,6 @@ mod wireguard;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use genetlink::GenetlinkError;
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use keys::recovery::RecoveryPubKey;
 use model::{Ipv4Prefix, VPN_PORT, VpnPrivKey, VpnPubKey};
@@ -19,6 +18,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use self::wireguard::WireGuard;
 use crate::facts::Link;
+use crate::network::refusal;
 use crate::network::uplink::Network;
 
 /// The interface; routing rules name it.
@@ -29,16 +29,13 @@ const INTERFACE: &str = "wg0";
 pub(crate) enum Error {
     /// The link could not be made or changed.
     #[error("{0} `{INTERFACE}`")]
-    Link(&'static str, #[source] rtnetlink::Error),
+    Link(&'static str, #[source] io::Error),
     /// The kernel does not know the link it has just made.
     #[error("look up `{INTERFACE}`")]
     Index(#[source] io::Error),
-    /// The kernel's generic netlink does not open.
-    #[error("open generic netlink")]
-    Socket(#[source] io::Error),
     /// The kernel has no WireGuard, or refuses to be asked.
     #[error("ask the kernel for WireGuard")]
-    Family(#[source] GenetlinkError),
+    Family(#[source] io::Error),
     /// Key, port or a peer was refused.
     #[error("configure WireGuard")]
     Configure(#[source] io::Error),
@@ -47,10 +44,10 @@ pub(crate) enum Error {
     Read(#[source] io::Error),
     /// A route to a peer or its pods was refused.
     #[error("set the route to {0}")]
-    Route(Ipv4Prefix, #[source] rtnetlink::Error),
+    Route(Ipv4Prefix, #[source] io::Error),
     /// The kernel does not tell its routes.
     #[error("read the routes to peers and pods")]
-    Routes(#[source] rtnetlink::Error),
+    Routes(#[source] io::Error),
     /// Paths cannot be measured.
     #[error("ask peers for echoes")]
     Echoes(#[source] io::Error),
@@ -82,17 +79,17 @@ impl Mesh {
     ) -> Result<Self, Error> {
         let link = network.handle.link();
         let wg0 = LinkWireguard::new(INTERFACE).mtu(mesh::path::LARGEST.into()).build();
-        link.add(wg0).execute().await.map_err(|error| Error::Link("make", error))?;
+        link.add(wg0).execute().await.map_err(|error| Error::Link("make", refusal(error)))?;
         let wireguard = WireGuard::find().await?;
         wireguard.set(key).await?;
         let index = index().map_err(Error::Index)?;
         let address = network.handle.address().add(index, vpn_ip.into(), prefix.bits());
-        address.execute().await.map_err(|error| Error::Link("address", error))?;
+        address.execute().await.map_err(|error| Error::Link("address", refusal(error)))?;
         let up = LinkUnspec::new_with_index(index).up().build();
-        network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", error))?;
+        network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", refusal(error)))?;
         // What the machine itself sends to a service has a source by this, before the service's address is translated.
         let services = peers::route(network.prefixes().services, None, index);
-        network.handle.route().add(services).execute().await.map_err(|error| Error::Link("route", error))?;
+        network.handle.route().add(services).execute().await.map_err(|error| Error::Link("route", refusal(error)))?;
         Ok(Self { own: public(key), vpn_ip, network: network.clone(), wireguard, index })
     }
 }

@@ -28,6 +28,7 @@ use self::filter::Filter;
 use self::floating::FloatingHeld;
 use super::nftables::{self, TextFile};
 use super::policies::PolicyTable;
+use super::refusal;
 use crate::facts::Address;
 use crate::runtime::child::Children;
 use crate::runtime::durable;
@@ -46,7 +47,7 @@ pub(crate) enum Error {
     Socket(#[source] io::Error),
     /// A rule was refused: without all of them no link goes up.
     #[error("set routing rule {0}")]
-    Rule(u32, #[source] rtnetlink::Error),
+    Rule(u32, #[source] io::Error),
     /// The filter is not in force: without it no link goes up.
     #[error("set the filter of packets")]
     Filter(#[source] nftables::Error),
@@ -55,22 +56,22 @@ pub(crate) enum Error {
     Published(#[from] BadRecord),
     /// The route that keeps packets to pods from leaving by an uplink was refused.
     #[error("set the route to pods that are not there")]
-    NoPod(#[source] rtnetlink::Error),
+    NoPod(#[source] io::Error),
     /// A link did not come up.
     #[error("bring link `{0}` up")]
-    Link(String, #[source] rtnetlink::Error),
+    Link(String, #[source] io::Error),
     /// An address or route was refused.
     #[error("set {0} on link `{1}`")]
-    Address(&'static str, String, #[source] rtnetlink::Error),
+    Address(&'static str, String, #[source] io::Error),
     /// An address whose lease is over could not be found or removed.
     #[error("take {0} away from link `{1}`")]
-    TakeAway(Ipv4Addr, String, #[source] rtnetlink::Error),
+    TakeAway(Ipv4Addr, String, #[source] io::Error),
     /// Links or addresses could not be listed.
     #[error("list {0}")]
     List(&'static str, #[source] io::Error),
     /// The kernel does not tell its links.
     #[error("read the links")]
-    Links(#[source] rtnetlink::Error),
+    Links(#[source] io::Error),
     /// The kernel's news of links have an end.
     #[error("hear of the links")]
     Unheard,
@@ -169,7 +170,13 @@ impl Uplink {
         nftables::perform(children, TextFile::Filter, &filter).await.map_err(Error::Filter)?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
-        network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
+        network
+            .handle
+            .link()
+            .set(loopback)
+            .execute()
+            .await
+            .map_err(|error| Error::Link("lo".into(), refusal(error)))?;
         for link in &links {
             network.up(link).await?;
         }
@@ -299,12 +306,12 @@ impl Network {
 
     async fn up(&self, link: &Link) -> Result<(), Error> {
         let message = LinkUnspec::new_with_index(link.index).up().build();
-        self.handle.link().set(message).execute().await.map_err(|error| Error::Link(link.name.clone(), error))
+        self.handle.link().set(message).execute().await.map_err(|error| Error::Link(link.name.clone(), refusal(error)))
     }
 
     /// Gives `link` the address, route and resolvers of `lease`; the same again changes nothing.
     async fn configure(&self, link: &Link, lease: &Lease) -> Result<(), Error> {
-        let failed = |what| move |error| Error::Address(what, link.name.clone(), error);
+        let failed = |what| move |error| Error::Address(what, link.name.clone(), refusal(error));
         let address = self.handle.address().add(link.index, lease.address.into(), lease.prefix_bits);
         address.replace().execute().await.map_err(failed("the address"))?;
         if let Some(gateway) = lease.gateway {
@@ -329,7 +336,7 @@ impl Network {
     async fn stand_for(&self, before: Option<Ipv4Addr>, after: Option<Ipv4Addr>) -> Result<(), Error> {
         if let Some(after) = after {
             let address = self.handle.address().add(LOOPBACK, after.into(), 32).replace().execute();
-            address.await.map_err(|error| Error::Address("the gateway of pods", "lo".into(), error))?;
+            address.await.map_err(|error| Error::Address("the gateway of pods", "lo".into(), refusal(error)))?;
         }
         match before {
             Some(before) => self.take_away((LOOPBACK, "lo"), before).await,
@@ -339,7 +346,7 @@ impl Network {
 
     /// Takes an address away from a link, and the routes through it.
     async fn take_away(&self, (index, name): (u32, &str), address: Ipv4Addr) -> Result<(), Error> {
-        let failed = |error| Error::TakeAway(address, name.to_owned(), error);
+        let failed = |error| Error::TakeAway(address, name.to_owned(), refusal(error));
         let mut given = self.handle.address().get().set_link_index_filter(index).execute();
         while let Some(message) = tokio_stream::StreamExt::next(&mut given).await {
             let message = message.map_err(failed)?;

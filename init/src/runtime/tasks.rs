@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 
 use sys::scheduler::{self, ThreadPolicy};
 use tokio::runtime::{Builder, Runtime};
@@ -27,6 +28,8 @@ pub(crate) struct Task<T>(JoinHandle<T>);
 /// Runs `future` beside the others on this thread.
 #[expect(clippy::disallowed_methods, reason = "the one place that spawns; the handle is what ties it to the tree")]
 pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> Task<T> {
+    // In a box tokio's part of a task is compiled once for each kind of value, not once for each future.
+    let future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
     Task(tokio::spawn(future))
 }
 

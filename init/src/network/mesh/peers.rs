@@ -24,6 +24,7 @@ use super::echoes::Echoes;
 use super::roll::Roll;
 use super::{Error, Mesh};
 use crate::machine::randomness;
+use crate::network::refusal;
 use crate::runtime::services::until;
 use crate::runtime::standstills::NextStandstill;
 use crate::runtime::{clock, lock};
@@ -219,25 +220,25 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> R
     match effect {
         Effect::Configure(changes) => mesh.wireguard.change(&changes).await?,
         Effect::Route(Route::Set(to, limit)) => {
-            let failed = |error| Error::Route(to, error);
+            let failed = |error| Error::Route(to, refusal(error));
             routes.add(route(to, limit, mesh.index)).replace().execute().await.map_err(failed)?;
             if let Some(limit) = limit {
                 tracing::info!(%to, limit, "the path is narrow: larger packets are not sent");
             }
         }
         Effect::Route(Route::Remove(to)) => {
-            let failed = |error| Error::Route(to, error);
+            let failed = |error| Error::Route(to, refusal(error));
             routes.del(route(to, None, mesh.index)).execute().await.map_err(failed)?;
         }
         Effect::Route(Route::Detour(to, way)) => {
-            let set = routes.add(detour(to, way)).replace().execute().await;
+            let set = routes.add(detour(to, way)).replace().execute().await.map_err(refusal);
             match set {
                 Ok(()) => tracing::info!(%to, ?way, "the usual way is silent: another one is taken"),
                 Err(error) => tracing::debug!(%to, ?way, %error, "the link is gone meanwhile: the next look tells"),
             }
         }
         Effect::Route(Route::Return(to)) => {
-            let usual = routes.del(detour(to, None)).execute().await;
+            let usual = routes.del(detour(to, None)).execute().await.map_err(refusal);
             match usual {
                 Ok(()) => tracing::info!(%to, "the usual way is taken"),
                 Err(error) => tracing::debug!(%to, %error, "the link is gone meanwhile: the next look tells"),
@@ -288,7 +289,7 @@ async fn look(mesh: &Mesh) -> Result<KernelState, Error> {
     let own = Own { index: mesh.index, pods: mesh.network.prefixes().pods };
     let mut all = mesh.network.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
     while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
-        take(&route.map_err(Error::Routes)?, own, &mut found);
+        take(&route.map_err(|error| Error::Routes(refusal(error)))?, own, &mut found);
     }
     Ok(found)
 }

@@ -2,6 +2,7 @@
 //! are set, peers are changed, and read. The private key passes through buffers of our own only, and these are wiped.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU64;
@@ -9,8 +10,12 @@ use std::ops::Range;
 
 use mesh::kernel::{Counters, FoundPeer, PeerChange};
 use model::{Ipv4Prefix, VPN_PORT, VpnPrivKey, VpnPubKey};
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, ParseableParametrized as _};
-use netlink_packet_generic::{GenlHeader, GenlMessage};
+use netlink_packet_core::{
+    Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, ParseableParametrized as _,
+};
+use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
+use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
+use netlink_packet_generic::{GenlFamily, GenlHeader, GenlMessage};
 use netlink_packet_wireguard::{
     WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute, WireguardCmd,
     WireguardDeviceFlags, WireguardMessage, WireguardPeer, WireguardPeerAttribute, WireguardPeerFlags,
@@ -33,9 +38,7 @@ pub(super) struct WireGuard {
 impl WireGuard {
     /// Asks the kernel for it.
     pub(super) async fn find() -> Result<Self, Error> {
-        let (connection, handle, _multicast) = genetlink::new_connection().map_err(Error::Socket)?;
-        let _carrying = tasks::spawn(connection);
-        let family = handle.resolve_family::<WireguardMessage>().await.map_err(Error::Family)?.id;
+        let family = tasks::blocking(|| family(WireguardMessage::family_name())).await.map_err(Error::Family)?;
         Ok(Self { family })
     }
 
@@ -59,8 +62,8 @@ impl WireGuard {
 }
 
 /// A message for the kernel, serialised.
-fn request(family: u16, flags: u16, cmd: WireguardCmd, attributes: Vec<WireguardAttribute>) -> Zeroizing<Vec<u8>> {
-    let mut payload = GenlMessage::from_payload(WireguardMessage { cmd, attributes });
+fn request<F: GenlFamily + Emitable + Debug>(family: u16, flags: u16, payload: F) -> Zeroizing<Vec<u8>> {
+    let mut payload = GenlMessage::from_payload(payload);
     payload.set_resolved_family_id(family);
     let mut message = NetlinkMessage::from(payload);
     message.header.flags = NLM_F_REQUEST | flags;
@@ -83,7 +86,7 @@ fn set_device(family: u16, key: &VpnPrivKey) -> Zeroizing<Vec<u8>> {
         WireguardAttribute::ListenPort(VPN_PORT),
         WireguardAttribute::Flags(WireguardDeviceFlags::ReplacePeers),
     ];
-    let mut bytes = request(family, NLM_F_ACK, WireguardCmd::SetDevice, attributes);
+    let mut bytes = request(family, NLM_F_ACK, WireguardMessage { cmd: WireguardCmd::SetDevice, attributes });
     bytes[KEY].copy_from_slice(key.expose());
     bytes
 }
@@ -91,7 +94,7 @@ fn set_device(family: u16, key: &VpnPrivKey) -> Zeroizing<Vec<u8>> {
 fn set_peers(family: u16, changes: &[PeerChange]) -> Zeroizing<Vec<u8>> {
     let peers = changes.iter().map(|change| WireguardPeer(peer(change))).collect();
     let attributes = vec![WireguardAttribute::IfName(INTERFACE.to_owned()), WireguardAttribute::Peers(peers)];
-    request(family, NLM_F_ACK, WireguardCmd::SetDevice, attributes)
+    request(family, NLM_F_ACK, WireguardMessage { cmd: WireguardCmd::SetDevice, attributes })
 }
 
 fn peer(change: &PeerChange) -> Vec<WireguardPeerAttribute> {
@@ -121,7 +124,7 @@ fn allowed_ip(prefix: &Ipv4Prefix) -> WireguardAllowedIp {
 
 fn ask_device(family: u16) -> Zeroizing<Vec<u8>> {
     let attributes = vec![WireguardAttribute::IfName(INTERFACE.to_owned())];
-    request(family, NLM_F_DUMP, WireguardCmd::GetDevice, attributes)
+    request(family, NLM_F_DUMP, WireguardMessage { cmd: WireguardCmd::GetDevice, attributes })
 }
 
 /// More than the kernel puts into one datagram of a dump (`netlink_dump`, `net/netlink/af_netlink.c`: 32 KiB).
@@ -132,6 +135,27 @@ fn send(message: &[u8]) -> io::Result<std::os::fd::OwnedFd> {
     let socket = rustix::net::socket_with(rustix::net::AddressFamily::NETLINK, kind.0, kind.1, Some(netlink::GENERIC))?;
     rustix::net::sendto(&socket, message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     Ok(socket)
+}
+
+/// Number of a family of generic netlink in messages of this boot (`include/uapi/linux/genetlink.h`, `CTRL_CMD_GETFAMILY`).
+fn family(name: &str) -> io::Result<u16> {
+    let attributes = vec![GenlCtrlAttrs::FamilyName(name.to_owned())];
+    let ask = GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: attributes };
+    // The controller's own number is the same everywhere.
+    let socket = send(&request(ask.family_id(), 0, ask))?;
+    let mut answer = vec![0; DATAGRAM];
+    let (read, _) = rustix::net::recv(&socket, answer.as_mut_slice(), RecvFlags::empty())?;
+    let answer = NetlinkMessage::<GenlMessage<GenlCtrl>>::deserialize(answer.get(..read).unwrap_or_default());
+    let payload = answer.map_err(io::Error::other)?.payload;
+    if let NetlinkPayload::Error(refused) = payload {
+        return Err(refused.to_io());
+    }
+    let NetlinkPayload::InnerMessage(found) = payload else { return Err(io::ErrorKind::InvalidData.into()) };
+    let number = found.payload.nlas.into_iter().find_map(|attribute| {
+        let GenlCtrlAttrs::FamilyId(number) = attribute else { return None };
+        Some(number)
+    });
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Sends one message to the kernel and reads whether it was done (netlink(7)). The kernel answers before the sending ends;

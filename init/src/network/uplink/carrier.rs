@@ -9,6 +9,7 @@ use rtnetlink::packet_route::link::{LinkFlags, LinkMessage};
 use tokio_stream::StreamExt as _;
 
 use super::{Error, Link, Network};
+use crate::network::refusal;
 use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::tasks;
 
@@ -29,7 +30,7 @@ async fn hear(network: Network, links: BTreeMap<u32, String>) -> Result<(), Erro
     // First heard, then looked: what changes between is heard.
     let mut all = handle.link().get().execute();
     while let Some(link) = all.next().await {
-        take(&network, &links, &link.map_err(Error::Links)?);
+        take(&network, &links, &link.map_err(|error| Error::Links(refusal(error)))?);
     }
     while let Some((message, _from)) = news.next().await {
         if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) = message.payload {

@@ -12,6 +12,7 @@ use tokio::io::Interest;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Error, Link, Network, Uplink};
+use crate::network::refusal;
 
 /// Times that an address is asked for, and that it is announced: a frame may be lost.
 const TIMES: u32 = 3;
@@ -85,7 +86,7 @@ impl Uplink {
             return Ok(Ok(None));
         }
         let given = self.network.handle.address().add(link.index, address.into(), 32).replace().execute().await;
-        given.map_err(|error| Error::Address("a floating address", link.name.clone(), error))?;
+        given.map_err(|error| Error::Address("a floating address", link.name.clone(), refusal(error)))?;
         for _ in 0..TIMES {
             if let Err(error) = socket.send(&arp::announcement(mac, address)) {
                 // Whoever asks for it hears of it all the same.

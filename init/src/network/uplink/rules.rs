@@ -22,6 +22,7 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 
 use super::filter::ROUTED;
 use super::{Error, Link};
+use crate::network::refusal;
 
 const TABLE_LOCAL: u8 = 255;
 const TABLE_MAIN: u8 = 254;
@@ -96,7 +97,7 @@ fn table<'a>(prefixes: Prefixes, uplinks: impl IntoIterator<Item = &'a str>) -> 
 
 /// Sets the rules, before the first of `uplinks` goes up.
 pub(super) async fn set(handle: &Handle, prefixes: Prefixes, uplinks: &[Link]) -> Result<(), Error> {
-    handle.route().add(no_pod(prefixes)).execute().await.map_err(Error::NoPod)?;
+    handle.route().add(no_pod(prefixes)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
     for rule in table(prefixes, names(uplinks)) {
         tracing::debug!(?rule, "routing rule");
         add(handle, rule).await?;
@@ -112,7 +113,7 @@ pub(super) async fn change(
 ) -> Result<(), Error> {
     let (old, new) = (table(before, names(uplinks)), table(after, names(uplinks)));
     if before.pods != after.pods {
-        handle.route().add(no_pod(after)).execute().await.map_err(Error::NoPod)?;
+        handle.route().add(no_pod(after)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
     }
     for rule in new.iter().filter(|rule| !old.contains(rule)) {
         tracing::debug!(?rule, "routing rule of the cluster's own prefixes");
@@ -122,7 +123,7 @@ pub(super) async fn change(
         delete(handle, *rule).await?;
     }
     if before.pods != after.pods {
-        handle.route().del(no_pod(before)).execute().await.map_err(Error::NoPod)?;
+        handle.route().del(no_pod(before)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
     }
     Ok(())
 }
@@ -134,11 +135,11 @@ fn names(uplinks: &[Link]) -> impl Iterator<Item = &str> {
 async fn add(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
     let mut request = handle.rule().add();
     *request.message_mut() = rule.message();
-    request.execute().await.map_err(|error| Error::Rule(rule.priority, error))
+    request.execute().await.map_err(|error| Error::Rule(rule.priority, refusal(error)))
 }
 
 async fn delete(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
-    handle.rule().del(rule.message()).execute().await.map_err(|error| Error::Rule(rule.priority, error))
+    handle.rule().del(rule.message()).execute().await.map_err(|error| Error::Rule(rule.priority, refusal(error)))
 }
 
 /// Makes packets to pods that are not there unreachable. Without this they would take the default route, out of an

@@ -14,6 +14,16 @@ fn read(bytes: &[u8]) -> (u16, Vec<WireguardAttribute>) {
     (message.header.flags, inner.payload.attributes)
 }
 
+/// The kernel's own controller is a family that every kernel has, with the same number.
+///
+/// Proves: M5
+#[test]
+fn a_family_is_found_by_its_name_alone() {
+    assert_eq!(family("nlctrl").expect("it is there"), 0x10);
+    let refused = family("no such one").expect_err("it is not there");
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::NOENT.raw_os_error()));
+}
+
 /// The key is where the kernel looks for it.
 ///
 /// Proves: D8
@@ -76,7 +86,7 @@ fn told(peers: Vec<Vec<WireguardPeerAttribute>>) -> Vec<u8> {
         WireguardAttribute::IfName("wg0".to_owned()),
         WireguardAttribute::Peers(peers.into_iter().map(WireguardPeer).collect()),
     ];
-    request(0x1234, 0, WireguardCmd::GetDevice, attributes).to_vec()
+    request(0x1234, 0, WireguardMessage { cmd: WireguardCmd::GetDevice, attributes }).to_vec()
 }
 
 fn done() -> Vec<u8> {
