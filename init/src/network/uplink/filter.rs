@@ -8,7 +8,8 @@
 //!                     wg0     answers, the own VPN address, the own pods       ─► marked; not their gateway; else as it is
 //!   rules of `uplink`: a marked packet may be routed, all others by the table there
 //!   prerouting, output, -105: the addresses of `kubernetes` and `kube-dns` lead to the machine's own balancer and resolver, our own
-//!                     ports to themselves; on a control plane the apiserver's address of `cairn-metrics` leads to its own PID 1
+//!                     ports and loopback to themselves; on a control plane the apiserver's address of `cairn-metrics` leads to its own
+//!                     PID 1
 //!   input, forward:   ports of ours on VPN addresses, closed to pods wherever the pod is
 //!   postrouting:      a pod's packet leaves by an uplink with the machine's address
 //! ```
@@ -19,6 +20,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
+use std::iter;
 
 use cluster::published::OpenPort;
 use model::{
@@ -38,7 +40,8 @@ const HTTPS: u16 = 443;
 /// Port of the service `kube-dns`, and of the machine's own resolver.
 const DNS: u16 = 53;
 /// Destinations that no pod has: loopback, the addresses at which clouds tell a machine's secrets, multicast and above.
-const NOT_FOR_PODS: [&str; 3] = ["127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"];
+const NOT_FOR_PODS: [&str; 3] = [LOOPBACK, "169.254.0.0/16", "224.0.0.0/3"];
+const LOOPBACK: &str = "127.0.0.0/8";
 
 /// Filter as it should be on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +81,7 @@ impl Filter<'_> {
         for rule in [
             format!("ip daddr {inside} drop"),
             format!("ip saddr {inside} drop"),
-            "ip daddr 127.0.0.0/8 drop".to_owned(),
+            format!("ip daddr {LOOPBACK} drop"),
             "fib daddr type local jump uplink".to_owned(),
         ] {
             table.rules("prerouting", outside(rule));
@@ -113,15 +116,15 @@ impl Filter<'_> {
             // Decided here, so that no table behind this one leads elsewhere, whatever address or port a service or a pod claims.
             let own = [&CLOSED_TO_PODS[..], &[KUBELET_PORT]].concat();
             let stays = [
-                format!(
-                    "ip daddr {} dnat ip to ip daddr",
-                    listed(&["127.0.0.0/8".to_owned(), format!("{gateway}/32")])
-                ),
-                format!("ip daddr {vpn} tcp dport {} dnat ip to ip daddr", listed(&own)),
-                format!("fib daddr type local {} dnat ip to ip daddr", tcp_open("dport")),
+                format!("ip daddr {gateway}"),
+                format!("ip daddr {vpn} tcp dport {}", listed(&own)),
+                format!("fib daddr type local {}", tcp_open("dport")),
             ];
-            for chain in ["services", "services-own"] {
-                table.rules(chain, stays.clone());
+            // A pod may have a port of its machine's loopback, for who calls it from another address of the machine: none of ours does.
+            let loopback = [("services", String::new()), ("services-own", format!("ip saddr {LOOPBACK} "))];
+            for (chain, from) in loopback {
+                let all = iter::once(format!("{from}ip daddr {LOOPBACK}")).chain(stays.clone());
+                table.rules(chain, all.map(|what| format!("{what} dnat ip to ip daddr")));
             }
             let leads = [
                 format!("ip daddr {api} tcp dport {HTTPS} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),

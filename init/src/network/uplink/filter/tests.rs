@@ -426,11 +426,25 @@ fn no_service_takes_an_address_or_port_of_ours() {
         }
         assert_eq!(led(chain, "10.118.0.1", true, PacketKind::Tcp(KUBELET_PORT)), Fate::Stays);
         assert_eq!(led(chain, "192.0.2.9", true, PacketKind::Tcp(PUBLIC_API_PORT)), Fate::Stays);
-        assert_eq!(led(chain, "127.0.0.1", true, PacketKind::Tcp(KUBERNETES_API_PORT)), Fate::Stays);
         assert_eq!(led(chain, "10.244.0.1", true, PacketKind::Udp(DNS)), Fate::Stays);
         // Others' addresses and ports are theirs.
         assert_eq!(led(chain, "192.0.2.9", false, PacketKind::Tcp(PUBLIC_API_PORT)), Fate::Passes(0));
         assert_eq!(led(chain, "10.118.0.2", false, PacketKind::Tcp(30_080)), Fate::Passes(0));
+    }
+}
+
+/// Proves: A7 W2
+#[test]
+fn what_calls_loopback_from_loopback_is_led_nowhere_else() {
+    let text = of_worker();
+    let led = |chain, link, source| {
+        let packet = packet((link, source, "127.0.0.1"), PacketKind::Tcp(54_323));
+        fate(&text, chain, Fate::Passes(0), Packet { is_local: true, ..packet })
+    };
+    assert_eq!(led("services-own", "lo", "127.0.0.1"), Fate::Stays);
+    assert_eq!(led("services-own", "lo", "10.118.0.1"), Fate::Passes(0), "a pod may have that port");
+    for link in ["wg0", "veth0", "eth0"] {
+        assert_eq!(led("services", link, "10.118.0.2"), Fate::Stays, "{link}");
     }
 }
 
