@@ -10,6 +10,7 @@ use std::{
 
 use ::image::ImageExtension;
 use anyhow::{Context, Result};
+use serde::Deserialize;
 use xtask::{
     cache::{BuildCache, BuildRoom, CacheKey},
     digest::DigestInputs,
@@ -236,6 +237,21 @@ pub(crate) fn e2e(workspace: &Workspace, cache: &BuildCache) -> Result<Component
 pub(crate) fn e2e_cached(workspace: &Workspace, cache: &BuildCache) -> Result<Option<Component>> {
     let module = Module::of(workspace, &E2E)?;
     Ok(cache.found(&module.key)?.map(|folder| module.component(folder)))
+}
+
+/// Source of upstream's tests, as its go.sum pins it.
+///
+/// # Errors
+/// It cannot be downloaded.
+pub(crate) fn e2e_source(workspace: &Workspace) -> Result<PathBuf> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Downloaded {
+        dir: PathBuf,
+    }
+    let mut download = go(&workspace.path("components").join(E2E.name), &E2E);
+    let downloaded = answer(download.args(["mod", "download", "-json", E2E.upstream]))?;
+    Ok(serde_json::from_str::<Downloaded>(&downloaded).context("read what go says of a module")?.dir)
 }
 
 /// The tests of what is added to upstream, built like the component itself, so that hardly anything is compiled twice.

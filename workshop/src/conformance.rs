@@ -99,7 +99,8 @@ pub(crate) fn conformance(workspace: &Workspace, cache: &BuildCache, options: &O
     let root_hash = image.manifest.verity.root_hash.clone();
     if !open.is_empty() {
         let pause = image.program(RootProgram::Pause).context("the image has no pause program")?;
-        let built = Built { agnhost: &executable(&upstream, "agnhost"), pause };
+        let source = components::e2e_source(workspace)?.join("test/images/agnhost");
+        let built = Built { agnhost: &executable(&upstream, "agnhost"), pause, agnhost_source: &source };
         cluster(&room, &tool, &built, &root_hash, options.resume)?;
         let tunnel = Tunnel::open(&tool, &room.path("kubeconfig"))?;
         let suite = Suite {

@@ -108,7 +108,12 @@ pub(super) struct Built<'a> {
     pub(super) agnhost: &'a Path,
     /// The machines' own pause program.
     pub(super) pause: &'a Path,
+    /// Source of agnhost, of which its image holds [`SERVED_BY`].
+    pub(super) agnhost_source: &'a Path,
 }
+
+/// Certificate and key by which agnhost serves TLS where a pod brings none; its callers check neither.
+const SERVED_BY: [&str; 2] = ["localhost.crt", "localhost.key"];
 
 /// Refuses what cannot be made: names the packages that this host lacks.
 ///
@@ -155,6 +160,10 @@ pub(super) fn write(built: &Built<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
     files.load(BUSYBOX)?;
     let applets = answer(Command::new(BUSYBOX).arg("--list"))?;
     let (agnhost, pause) = (files.load(built.agnhost)?, files.load(built.pause)?);
+    let served_by: Vec<(&str, PathBuf)> = SERVED_BY
+        .into_iter()
+        .map(|name| Ok((name, files.load(built.agnhost_source.join("porter").join(name))?)))
+        .collect::<Result<_>>()?;
     IMAGES
         .iter()
         .map(|row| {
@@ -176,6 +185,9 @@ pub(super) fn write(built: &Built<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
                     content.system(&applets, &[TOOLS, RESOLVERS].concat())?;
                     content.file("agnhost", 0o755, files.bytes(&agnhost)?);
                     content.link("agnhost-2", "agnhost");
+                    for (name, path) in &served_by {
+                        content.file(name, 0o444, files.bytes(path)?);
+                    }
                     content.directory("uploads", 0o755);
                     process(&["/agnhost"], &["pause"])
                 }
