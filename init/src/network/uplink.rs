@@ -170,13 +170,8 @@ impl Uplink {
         nftables::perform(children, TextFile::Filter, &filter).await.map_err(Error::Filter)?;
         rules::set(&network.handle, prefixes, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
-        network
-            .handle
-            .link()
-            .set(loopback)
-            .execute()
-            .await
-            .map_err(|error| Error::Link("lo".into(), refusal(error)))?;
+        let is_up = network.handle.link().set(loopback).execute().await;
+        is_up.map_err(|error| Error::Link("lo".into(), refusal(error)))?;
         for link in &links {
             network.up(link).await?;
         }
