@@ -233,7 +233,7 @@ fn from_another_each_day(tables: &[CaseTable], since_1970: Duration) -> Vec<Case
     let mut tables = tables.to_vec();
     let count = tables.len().max(1);
     // A step that divides the count would come back before it came to all.
-    let is_home_too_soon = |step: usize| (1..count).any(|days| (days * step).is_multiple_of(count));
+    let is_home_too_soon = |step: usize| (1..count).any(|later| (later * step).is_multiple_of(count));
     let step = (FILES..FILES + count).find(|step| !is_home_too_soon(*step)).unwrap_or(1);
     tables.rotate_left(days * step % count);
     tables

@@ -242,7 +242,7 @@ pub(crate) fn e2e_cached(workspace: &Workspace, cache: &BuildCache) -> Result<Op
 /// Source of upstream's tests, as its go.sum pins it.
 ///
 /// # Errors
-/// It cannot be downloaded.
+/// The module cannot be downloaded.
 pub(crate) fn e2e_source(workspace: &Workspace) -> Result<PathBuf> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]

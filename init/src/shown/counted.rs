@@ -1,4 +1,4 @@
-//! Numbers of a machine, as a page of OpenMetrics. Pure: all of it is what its status and its services say.
+//! Numbers of a machine, as a page of OpenMetrics. Pure: all of it is handed in.
 
 use std::time::Duration;
 

@@ -22,6 +22,7 @@ use tonic::{Request, Response, Status};
 
 use super::context::Context;
 use super::faults::Broken;
+use super::metrics;
 use crate::control::Apiservers;
 use crate::runtime::child::Command;
 use crate::runtime::services::{Run, Services, Unit};
@@ -73,9 +74,8 @@ impl api::debug_server::Debug for Debug {
             FaultKind::SearchMemory => Self::search(argument).await?,
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
         };
-        let resident = sys::memory::resident();
-        let resident = resident.map_err(|error| Status::internal(format!("read PID 1's memory: {error}")))?;
-        Ok(Response::new(wire::InjectResponse { outcome: format!("{seen}; PID 1 holds {} kB", resident >> 10) }))
+        let kilobytes = metrics::resident()? >> 10;
+        Ok(Response::new(wire::InjectResponse { outcome: format!("{seen}; PID 1 holds {kilobytes} kB") }))
     }
 }
 

@@ -62,9 +62,7 @@ async fn page(context: &Context, service: &str) -> Result<String, Status> {
     if service.is_empty() {
         let status = context.status()?;
         let services: Vec<Service> = context.panel.snapshots().into_iter().map(convert::service).collect();
-        let resident = sys::memory::resident();
-        let resident = resident.map_err(|error| Status::internal(format!("read the memory of PID 1: {error}")))?;
-        return Ok(counted::page(&status, OwnUse { cpu: clock::cpu(), resident }, &services));
+        return Ok(counted::page(&status, OwnUse { cpu: clock::cpu(), resident: resident()? }, &services));
     }
     for tree in context.panel.trees() {
         match tree.metrics(service).await {
@@ -74,6 +72,14 @@ async fn page(context: &Context, service: &str) -> Result<String, Status> {
         }
     }
     Err(Status::not_found(format!("no service `{service}`; nothing was done; `cairnctl machine services` lists them")))
+}
+
+/// Bytes of PID 1 that are in memory.
+///
+/// # Errors
+/// The kernel does not tell.
+pub(super) fn resident() -> Result<u64, Status> {
+    sys::memory::resident().map_err(|error| Status::internal(format!("read PID 1's memory: {error}")))
 }
 
 /// Page of a service, as OpenMetrics.
