@@ -248,7 +248,7 @@ impl Duties {
             }
             (Effect::DropSnapshot, EffectOutcome::Whole) => self.restore.tidied(),
             (Effect::DropSnapshot, _) => self.again.extend([(EffectKind::DropSnapshot, now + AGAIN)]),
-            (Effect::Decide(OwnRequest::AcknowledgeRestore(machine, hash)), _) => self.restore.said(*machine, *hash),
+            (Effect::Decide(OwnRequest::AcknowledgeRestore(..)), _) => self.restore.said(),
             (Effect::Decide(OwnRequest::EndRestore(hash)), _) => self.restore.ended(hash),
             (Effect::PassLead, _) => self.look = now + UNSETTLED,
             (Effect::Revoke(machines), _) => self.revoked = Some(machines.clone()),

@@ -15,8 +15,10 @@ pub(crate) struct RestoreDuty {
     progress: RestoreProgress,
     /// Whether the records have heard of its end, which they show a moment later.
     has_ended: bool,
-    /// Restore for which the records have heard that no control plane runs here.
-    stopped_for: Option<(MachineId, [u8; 32])>,
+    /// Revision of the record for which they were last asked to note that no control plane runs here.
+    asked: Option<u64>,
+    /// The one for which they have heard it, which they show a moment later. The same snapshot may be restored again.
+    stopped_for: Option<u64>,
     /// Whether no snapshot of an earlier restore lies here any more.
     is_tidy: bool,
 }
@@ -26,7 +28,7 @@ impl RestoreDuty {
     pub(crate) fn next(&mut self, state: &State, own: &MachineId) -> Option<Effect> {
         let hash = restores::own(state, own).map(|restore| restore.hash);
         if self.of != hash {
-            *self = Self { of: hash, stopped_for: self.stopped_for, ..Self::default() };
+            *self = Self { of: hash, asked: self.asked, stopped_for: self.stopped_for, ..Self::default() };
         }
         let Some(hash) = hash else { return (!self.is_tidy).then_some(Effect::DropSnapshot) };
         match restores::next(state, own, self.progress)? {
@@ -38,10 +40,10 @@ impl RestoreDuty {
     }
 
     /// Request to the records that is due; `has_stopped` says that nothing of a control plane runs here, or is to.
-    pub(crate) fn request(&self, state: &State, own: &MachineId, has_stopped: bool) -> Option<OwnRequest> {
-        let restore = state.restore()?;
-        let is_said = self.stopped_for == Some((restore.machine, restore.hash));
-        if has_stopped && !is_said && restores::is_asked_to_stop(state, own) {
+    pub(crate) fn request(&mut self, state: &State, own: &MachineId, has_stopped: bool) -> Option<OwnRequest> {
+        let (restore, revision) = (state.restore()?, state.restore_revision());
+        if has_stopped && self.stopped_for != revision && restores::is_asked_to_stop(state, own) {
+            self.asked = revision;
             return Some(OwnRequest::AcknowledgeRestore(restore.machine, restore.hash));
         }
         let is_own = restore.machine == *own && self.of == Some(restore.hash);
@@ -50,8 +52,8 @@ impl RestoreDuty {
     }
 
     /// The records have heard that no control plane runs here.
-    pub(crate) const fn said(&mut self, machine: MachineId, hash: [u8; 32]) {
-        self.stopped_for = Some((machine, hash));
+    pub(crate) const fn said(&mut self) {
+        self.stopped_for = self.asked;
     }
 
     /// The records have heard that the restore of this snapshot is over.
@@ -177,6 +179,20 @@ mod tests {
         assert_eq!(steps(&mut world), ["drop"]);
         world.sees(records(15, &[2], Some((3, &[])))).settle().pass(5);
         assert_eq!(steps(&mut world), [""; 0], "another machine has that snapshot");
+    }
+
+    /// Proves: Q4
+    #[test]
+    fn the_same_snapshot_is_restored_a_second_time() {
+        let (mut duty, own) = (RestoreDuty::default(), id(1));
+        let stopped = Some(OwnRequest::AcknowledgeRestore(own, HASH));
+        let first = records(11, &[1], Some((1, &[])));
+        assert_eq!(duty.request(first.state(), &own, true), stopped);
+        assert_eq!(duty.request(first.state(), &own, true), stopped, "until it is heard");
+        duty.said();
+        assert_eq!(duty.request(first.state(), &own, true), None, "the records show it in a moment");
+        let second = records(14, &[1], Some((1, &[])));
+        assert_eq!(duty.request(second.state(), &own, true), stopped);
     }
 
     /// Proves: Q4
