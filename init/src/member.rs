@@ -149,6 +149,8 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
     let (mut looks, mut standstill) = (tokio::time::interval(LOOK), facts.standstills().watch());
     loop {
         for effect in out.drain(..) {
+            #[cfg(feature = "faults")]
+            performer.context().faults.before(&effect).await;
             perform(effect, &performer, &dialler, &mut attended, &mut underway)?;
         }
         if !underway.kinds.values().any(|(kind, _)| kind.is_of_the_role()) {

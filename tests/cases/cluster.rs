@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{
     Case, Context, FleetKind, LAID_DOWN, Owner, PacketKind, Prerequisite, Records, Starts, Status, has_peers,
-    keep_owner, kinds, others, owner_of, same_machine, web_pod,
+    keep_owner, kinds, object_file, others, owner_of, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use image::names;
@@ -357,9 +357,7 @@ pub(crate) fn journey(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::of(t)?;
     let said = cluster.run(&["cluster", "create", NAME, "--wait", "--timeout", &patience(t, 180)])?;
     ensure!(said.contains("cluster `one` runs on m1") && said.contains("(protection tpm)"), "{said}");
-    let pod = t.dir().join("web.json");
-    fs::write(&pod, web_pod("web", false).to_string()).context("write the pod")?;
-    cluster.kubectl(&["apply", "--filename", text(&pod)?])?;
+    cluster.kubectl(&["apply", "--filename", &object_file(t, &web_pod("web", false))?])?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])?;
 
     let status = cluster.status(&[])?;

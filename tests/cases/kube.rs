@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use crate::{
-    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Image, Owner, Prerequisite, ServiceStatus,
-    Starts, Status, Via, recovered, same_machine, web_pod,
+    Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Follower, Image, MachinePlan, Owner,
+    Prerequisite, ServiceStatus, Starts, Status, Stranger, Via, object_file, recovered, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
+use api::wire::FaultKind;
 use qemu::console::Mark;
 use qemu::deadline::Stopwatch;
 use qemu::machine::Clock;
@@ -44,6 +45,7 @@ pub(crate) const COPIES: &[Case] = &[
     case("who makes a secret is written down, and not what it is", &["W7", "Q1"], written_down),
     case("a machine with pods stops what needs another before it", &["O12"], stops),
     case("a snapshot comes back, and what was made since is gone", &["Q4"], restored),
+    case("a restore is gone on with behind a power cut", &["Q4", "Q6"], restored_behind_cut),
     Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf, Prerequisite::Faketime],
         ..case("a pod saved for two days runs on, and its node is alive", &["S13"], days_later)
@@ -70,6 +72,7 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 /// The machine, with its web pod.
 #[derive(Debug)]
 pub(crate) struct Cluster {
+    plan: MachinePlan,
     pub(crate) vm: Vm,
     pub(crate) owner: Owner,
     /// On the segment of a card of its own.
@@ -154,19 +157,18 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     cluster.is_as_its_owner_left_it()
 }
 
-/// An object of before that was deleted, and one that was made since. What the cluster's records say stays as it is.
+/// An object of before that was deleted, and one that was made since. What the cluster's records say stays as it is. The same file is
+/// restored twice in one boot.
 fn restored(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
-    let file = t.dir().join("kube.snapshot");
-    let file = file.to_string_lossy();
-    let make = |name: &str| cluster.kubectl(&["create", "configmap", name, "--from-literal=word=kept"]);
-    make("before")?;
-    cluster.run(&["etcd", "snapshot", "--out", &file])?;
+    let file = cluster.snapshot(t)?;
     cluster.kubectl(&["delete", "configmap/before"])?;
-    make("since")?;
+    cluster.make("since")?;
     cluster.run(&["ticket", "issue", "--out", &t.dir().join("ticket").to_string_lossy()])?;
     let tickets = cluster.ask(&["ticket", "list"])?;
-    cluster.run(&["cluster", "restore", &file, "--yes"])?;
+    for _ in 0..2 {
+        cluster.restores(&file)?.ends(t.within(60))?;
+    }
     let deadline = t.within(300);
     while !cluster.get("configmap/before").is_ok_and(|found| found["data"]["word"] == "kept") {
         ensure!(deadline.left().is_some(), "{:?}", cluster.get("configmap/before"));
@@ -175,6 +177,25 @@ fn restored(t: &Context) -> anyhow::Result<()> {
     ensure!(format!("{gone:#}").contains("NotFound"), "{gone:#}");
     ensure!(cluster.ask(&["ticket", "list"])? == tickets, "the tickets are others");
     cluster.says_hello()
+}
+
+/// QEMU is killed when all objects are replaced, and no apiserver may read or write yet.
+fn restored_behind_cut(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let file = cluster.snapshot(t)?;
+    cluster.make("since")?;
+    let mut session = Stranger::meet_as(&cluster.vm, Some(&cluster.owner.key()?), t.within(10))?;
+    session.inject(FaultKind::StandStill, "step: Grant")?;
+    let from = cluster.vm.mark()?;
+    let restore = cluster.restores(&file)?;
+    cluster.vm.wait_for(from, "a member's life stands still", t.within(30))?;
+    drop(restore);
+    let cluster = cluster.after_power_cut()?;
+    let is_restored = || {
+        let gone = cluster.get("configmap/since").err()?;
+        (format!("{gone:#}").contains("NotFound") && cluster.get("configmap/before").is_ok()).then_some(())
+    };
+    Ok(cluster.vm.until(t.within(120), is_restored)?)
 }
 
 /// How often a kubelet renews its node's lease.
@@ -262,7 +283,7 @@ impl Cluster {
         disk.put_config(&config)?;
         let vm = plan.start()?;
         owner.status_when_running(NAME, &vm, vm.started(), t.within(60))?;
-        let cluster = Self { vm, owner, outside };
+        let cluster = Self { plan, vm, owner, outside };
         cluster.wait_node()?;
         cluster.apply(t, &web_pod("web", false))?;
         cluster.wait_pod()?;
@@ -291,16 +312,37 @@ impl Cluster {
         let outside = Outside::again()?;
         let plugged_in = || outside.cable.is_plugged_in();
         let mut machines = copy.go_on(|_, links| outside.links(links), plugged_in)?;
-        let CopiedMachine { vm, .. } = machines.remove("m").context("the machine comes back")?;
-        Ok(Self { vm, owner: copy.owner, outside })
+        let CopiedMachine { plan, vm } = machines.remove("m").context("the machine comes back")?;
+        Ok(Self { plan, vm, owner: copy.owner, outside })
+    }
+
+    /// Kills its QEMU and has it boot again.
+    fn after_power_cut(self) -> anyhow::Result<Self> {
+        let Self { plan, vm, owner, outside } = self;
+        vm.kill();
+        Ok(Self { vm: plan.start()?, plan, owner, outside })
+    }
+
+    /// Makes an object of this name.
+    fn make(&self, name: &str) -> Result<String, CommandRefusal> {
+        self.kubectl(&["create", "configmap", name, "--from-literal=word=kept"])
+    }
+
+    /// File of a snapshot with an object `before` in it.
+    fn snapshot(&self, t: &Context) -> anyhow::Result<String> {
+        let file = t.dir().join("kube.snapshot").to_string_lossy().into_owned();
+        self.make("before")?;
+        self.run(&["etcd", "snapshot", "--out", &file])?;
+        Ok(file)
+    }
+
+    /// Has such a file be restored.
+    fn restores(&self, file: &str) -> anyhow::Result<Follower> {
+        self.owner.follow(&["-c", NAME, "--address", &self.address(), "cluster", "restore", file, "--yes"])
     }
 
     pub(crate) fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
-        let file = t.dir().join("object.json");
-        std::fs::create_dir_all(t.dir())
-            .and_then(|()| std::fs::write(&file, object.to_string()))
-            .context("write it")?;
-        self.kubectl(&["apply", UNCHECKED, "--filename", &file.to_string_lossy()])?;
+        self.kubectl(&["apply", UNCHECKED, "--filename", &object_file(t, object)?])?;
         Ok(())
     }
 
@@ -444,7 +486,11 @@ impl Cluster {
     }
 
     pub(crate) fn run(&self, command: &[&str]) -> Result<String, CommandRefusal> {
-        let address = self.vm.forward(model::PUBLIC_API_PORT).map(|address| address.to_string()).unwrap_or_default();
+        let address = self.address();
         self.owner.run(&[&["-c", NAME, "--address", &address], command].concat())
+    }
+
+    fn address(&self) -> String {
+        self.vm.forward(model::PUBLIC_API_PORT).map(|address| address.to_string()).unwrap_or_default()
     }
 }

@@ -1,8 +1,10 @@
 //! Volumes on the machines' own disks, on copies of the machine of `kube.rs`: they hold what they were asked for and no more, outlive
-//! their pods, grow, and go with their claims.
+//! their pods, grow, and go with their claims. What a power cut leaves of one is seen on a machine without Kubernetes.
 
-use crate::{Case, Context, wild_pod};
+use crate::{Case, Context, MachinePlan, Owner, Prerequisite, Starts, Stranger, wild_pod};
 use anyhow::{Context as _, ensure};
+use api::wire::FaultKind;
+use qemu::Vm;
 use serde_json::{Value, json};
 
 use super::kube::{Cluster, POD};
@@ -13,6 +15,11 @@ pub(crate) const CASES: &[Case] = &[
     case("a volume grows with its claim, and goes with it", &["S10"], grown),
     case("a volume that was kept goes when nobody names it", &["S10", "Q6"], freed),
     case("a claim that no machine can meet waits, and says why", &["S10", "O2"], refused),
+    Case {
+        needs: &[Prerequisite::Swtpm],
+        starts: Starts::Cold,
+        ..case("a volume is whole or gone wherever the power is cut", &["S10", "Q6"], cut)
+    },
 ];
 
 /// Name of the claim.
@@ -94,6 +101,101 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["delete", "pod/fills", "pvc/data", "--namespace", WILD, POD])?;
     cluster.apply(t, &claim("8Mi", "ReadWriteOnce"))?;
     cluster.fills(t).map(drop)
+}
+
+/// Operation on a volume, as fault injection reads it but for how many of its steps are done.
+struct Operation {
+    /// Whole operations before it.
+    after: &'static [&'static str],
+    name: &'static str,
+    steps: usize,
+    /// The step that changes which volumes there are, and the one that makes it durable.
+    changes: usize,
+    durable: usize,
+}
+
+/// Volume that is made, grown and deleted.
+const CREATE: &str = "create 01234567-89ab-cdef-0123-456789abcdef 8388608";
+const DELETE: &str = "delete 01234567-89ab-cdef-0123-456789abcdef";
+const OPERATIONS: [Operation; 3] = [
+    Operation { after: &[], name: CREATE, steps: 7, changes: 6, durable: 7 },
+    Operation {
+        after: &[CREATE],
+        name: "expand 01234567-89ab-cdef-0123-456789abcdef 33554432",
+        steps: 2,
+        changes: 1,
+        durable: 2,
+    },
+    Operation { after: &[CREATE], name: DELETE, steps: 6, changes: 1, durable: 2 },
+];
+/// As many steps as any operation has.
+const ALL: usize = 99;
+
+/// QEMU is killed behind each step. A second volume is there throughout.
+fn cut(t: &Context) -> anyhow::Result<()> {
+    let mut machine = CutMachine::new(t)?;
+    machine.does("create fedcba98-7654-3210-fedc-ba9876543210 4194304", ALL)?;
+    for Operation { after, name, steps, changes, durable } in OPERATIONS {
+        for step in 1..=steps {
+            machine.does(DELETE, ALL)?;
+            after.iter().try_for_each(|operation| machine.does(operation, ALL))?;
+            let before = machine.volumes()?;
+            machine.does(name, step)?;
+            machine = machine.after_power_cut(t)?;
+            let found = machine.volumes()?;
+            machine.does(name, ALL)?;
+            let done = machine.volumes()?;
+            let context = || format!("{name}, cut behind step {step}: {before} became {found}, and would be {done}");
+            ensure!(before != done && (found == before || found == done), "{}", context());
+            ensure!(found == before || step >= changes, "{}", context());
+            ensure!(found == done || step < durable, "{}", context());
+        }
+    }
+    Ok(())
+}
+
+/// Machine with a disk for volumes, which are made, grown and deleted by fault injection.
+struct CutMachine {
+    plan: MachinePlan,
+    owner: Owner,
+    vm: Vm,
+    session: Stranger,
+}
+
+impl CutMachine {
+    fn new(t: &Context) -> anyhow::Result<Self> {
+        let (owner, plan) = (t.owner()?, t.debug_machine("m")?.tpm());
+        let (plan, disk) = plan.raw_disk(4096)?;
+        disk.put_config(&owner.config("cut", &["--level", "encrypted", "--no-kubernetes"])?)?;
+        Self::boots(t, plan, owner)
+    }
+
+    /// Starts it; it has opened its data then.
+    fn boots(t: &Context, plan: MachinePlan, owner: Owner) -> anyhow::Result<Self> {
+        let vm = plan.start()?;
+        owner.status_when_running("cut", &vm, vm.started(), t.within(30))?;
+        let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+        Ok(Self { plan, owner, vm, session })
+    }
+
+    /// Kills its QEMU and has it boot again.
+    fn after_power_cut(self, t: &Context) -> anyhow::Result<Self> {
+        let Self { plan, owner, vm, .. } = self;
+        vm.kill();
+        Self::boots(t, plan, owner)
+    }
+
+    /// Does the first steps of an operation.
+    fn does(&mut self, operation: &str, steps: usize) -> anyhow::Result<()> {
+        self.session.inject(FaultKind::Volume, &format!("{operation} {steps}"))?;
+        Ok(())
+    }
+
+    /// Volumes that there are, and room for more.
+    fn volumes(&mut self) -> anyhow::Result<String> {
+        let told = self.session.inject(FaultKind::Volume, "list")?;
+        Ok(told.rsplit_once(';').map_or_else(|| told.clone(), |(volumes, _memory)| volumes.to_owned()))
+    }
 }
 
 /// Kibibytes that a pod could write.

@@ -1,14 +1,12 @@
 //! Kubernetes on several machines: one command makes two workers, of which the first serves the Kubernetes API, and saves them; what is
 //! asked of them is asked of copies.
 
-use std::fs;
-
-use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod};
+use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, object_file, web_pod};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::openmetrics;
 
-use super::cluster::{Cluster, NAME, patience, text};
+use super::cluster::{Cluster, NAME, patience};
 use super::kube::{LOSES_LEASES, POD, UNCHECKED};
 use super::saved::DAYS;
 
@@ -369,9 +367,7 @@ impl Cluster {
     }
 
     pub(crate) fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
-        let file = t.dir().join("object.json");
-        fs::write(&file, object.to_string()).context("write an object")?;
-        self.kubectl(&["apply", UNCHECKED, "--filename", text(&file)?])?;
+        self.kubectl(&["apply", UNCHECKED, "--filename", &object_file(t, object)?])?;
         Ok(())
     }
 

@@ -1,6 +1,21 @@
 //! The pod that shows that pods run: the small web image which the machine brings along, as nobody in particular.
 
+use std::fs;
+
+use anyhow::Context as _;
 use serde_json::{Value, json};
+
+use crate::Context;
+
+/// Writes an object where `kubectl --filename` reads it, and a case's next object, too; path of the file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn object_file(t: &Context, object: &Value) -> anyhow::Result<String> {
+    let file = t.dir().join("object.json");
+    fs::create_dir_all(t.dir()).and_then(|()| fs::write(&file, object.to_string())).context("write an object")?;
+    Ok(file.to_string_lossy().into_owned())
+}
 
 /// A pod of the image's web server, for the namespace `default`. A privileged one is there to be refused.
 #[must_use]

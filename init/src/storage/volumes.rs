@@ -139,6 +139,26 @@ impl Volumes {
         .await
     }
 
+    /// Does the first steps of what is planned, for a test that cuts the power then. Before the last one all that comes next is refused: it
+    /// would finish what was begun.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    #[cfg(feature = "faults")]
+    pub(crate) async fn begin(
+        &self,
+        steps: usize,
+        plan: impl FnOnce(&Inventory) -> Result<Vec<VolumeStep>, VolumeError> + Send + 'static,
+    ) -> Result<(), VolumeError> {
+        self.in_turn(move |disk, found| {
+            let planned = plan(found)?;
+            disk.perform(planned.get(..steps).unwrap_or(&planned))?;
+            disk.ending.store(steps < planned.len(), Ordering::Relaxed);
+            Ok(())
+        })
+        .await
+    }
+
     /// A volume that is there.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! alone: the access table refuses it elsewhere. It breaks things by the same ways that services use, never by ways of its own.
 
 mod memory;
+mod volume;
 
 use std::fs;
 use std::io;
@@ -72,6 +73,11 @@ impl api::debug_server::Debug for Debug {
             FaultKind::TestService => self.start(argument).await?,
             FaultKind::GiveUp => self.give_up(argument).await?,
             FaultKind::SearchMemory => Self::search(argument).await?,
+            FaultKind::Volume => volume::operate(&self.context, argument).await?,
+            FaultKind::StandStill => {
+                self.context.faults.stand_still(argument);
+                format!("a member's life stands still before {argument}")
+            }
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
         };
         let kilobytes = metrics::resident()? >> 10;

@@ -1,5 +1,8 @@
-//! Parts of PID 1 that fault injection makes panic: by the work that runs beside a wait for the order to. Compiled with the
-//! feature `faults` alone.
+//! Parts of PID 1 that fault injection makes panic or stand still: by the work that runs beside a wait for the order to, and before an
+//! effect. Compiled with the feature `faults` alone.
+
+use std::fmt::Debug;
+use std::future::pending;
 
 use tokio::sync::watch;
 
@@ -14,26 +17,43 @@ pub(crate) enum Broken {
     Member,
 }
 
-/// The order to panic; whoever holds it hears of it.
+/// The orders to panic and to stand still; whoever holds them hears of them.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(watch::Sender<Option<Broken>>);
+pub(crate) struct Faults {
+    broken: watch::Sender<Option<Broken>>,
+    still: watch::Sender<Option<String>>,
+}
 
 impl Faults {
     /// Has a part of PID 1 panic.
     pub(super) fn break_down(&self, part: Broken) {
-        self.0.send_replace(Some(part));
+        self.broken.send_replace(Some(part));
+    }
+
+    /// Has a member's life stand still before the first effect with these words in its name.
+    pub(super) fn stand_still(&self, words: &str) {
+        self.still.send_replace(Some(words.to_owned()));
+    }
+
+    /// Waits for ever if the life is to stand still before this effect.
+    pub(crate) async fn before(&self, effect: &impl Debug) {
+        let words = self.still.borrow().clone();
+        if let Some(words) = words.filter(|words| format!("{effect:?}").contains(words)) {
+            tracing::warn!(words, "a member's life stands still");
+            pending().await
+        }
     }
 
     /// Does `work` and panics in its place once `part` is to. A member's life hears of it once: the next one goes on.
     pub(crate) async fn beside<T>(&self, part: Broken, work: impl Future<Output = T>) -> T {
-        let mut told = self.0.subscribe();
+        let mut told = self.broken.subscribe();
         tokio::select! {
             biased;
             Ok(_told) = told.wait_for(|told| *told == Some(part)) => {}
             done = work => return done,
         }
         if part == Broken::Member {
-            self.0.send_replace(None);
+            self.broken.send_replace(None);
         }
         panic!("a test wants to see it");
     }
@@ -47,6 +67,19 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_life_stands_still_before_the_effect_that_was_named() {
+        let faults = Faults::default();
+        faults.before(&"Keep").await;
+        faults.stand_still("Drop");
+        faults.before(&"Keep").await;
+        tokio::select! {
+            biased;
+            () = faults.before(&"DropSnapshot") => panic!("it goes on"),
+            () = ready(()) => {}
+        }
+    }
 
     #[tokio::test]
     async fn each_work_of_a_broken_part_panics_and_a_life_once() {

@@ -51,7 +51,8 @@ impl OrderedVolumes<'_> {
     }
 }
 
-fn refused(error: &VolumeError) -> Status {
+/// Status of an operation that is refused or fails.
+pub(super) fn refused(error: &VolumeError) -> Status {
     let text = Chain(error);
     match error {
         VolumeError::NoWorker => Status::failed_precondition(format!("{text}; nothing was done")),
