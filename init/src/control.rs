@@ -40,7 +40,7 @@ use tokio::sync::watch;
 pub(crate) use self::balancer::{Apiservers, NoControlPlane};
 pub(crate) use self::certificates::LOOK;
 pub(crate) use self::clients::{Clients, SignedKeys};
-pub(crate) use self::conditions::{kubernetes_cannot_run, report};
+pub(crate) use self::conditions::{Absence, report};
 pub(crate) use self::drain::{DrainFailure, DrainTerms, drain, set_cordon};
 pub(crate) use self::listed::{ListedError, all};
 use self::metrics::Metrics;

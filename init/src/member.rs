@@ -331,22 +331,20 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
         (Part::Keep, Some(text)) => tracing::error!(%text, "a file is not kept"),
         (Part::Copy, Some(text)) => tracing::info!(%text, "the cluster's records are not kept up"),
         (Part::Shares, Some(text)) => tracing::info!(reason = %text, "the cold-start key is not another one yet"),
-        (Part::Kubernetes, Some(text)) => {
-            tracing::info!(%text, "Kubernetes does not run as it should yet");
-            performer.kubernetes_cannot_run(&text);
+        (Part::Kubernetes, text) => {
+            if let Some(text) = &text {
+                tracing::info!(%text, "Kubernetes does not run as it should yet");
+            }
+            performer.kubernetes_cannot_run(text);
+        }
+        (Part::Restore, text) => {
+            if let Some(text) = &text {
+                tracing::info!(%text, "the control plane stands still");
+            }
+            performer.stands_still(text);
         }
         (Part::Duty(kind), Some(text)) => tracing::info!(?kind, %text, "a coordinator's duty is not done yet"),
-        (
-            Part::Doubt
-            | Part::Role
-            | Part::Source
-            | Part::Keep
-            | Part::Copy
-            | Part::Shares
-            | Part::Kubernetes
-            | Part::Duty(_),
-            None,
-        ) => {}
+        (Part::Doubt | Part::Role | Part::Source | Part::Keep | Part::Copy | Part::Shares | Part::Duty(_), None) => {}
     }
 }
 

@@ -130,13 +130,13 @@ pub(crate) async fn member(
     let mut services = Services::start(children, Vec::new())?;
     let serving = serving.insert(Serving { services: services.clone(), data, volumes });
     api.show(&services);
-    let mut units = own::of_a_member(board, &services, &serving.data);
-    units.extend([
+    let mut units = vec![
         own::mesh(&mesh, &told, &api.context.entrance.ways.exchange, board.facts()),
         own::directory(&member.renewing),
-    ]);
+    ];
     let performer =
         Performer::new((board, uplink), &services, &api.context, (member, told), Path::new(enrolment::ROOT));
+    units.extend(own::of_a_member(board, &services, &serving.data, &performer.absence()));
     let (mut shows, mut desired, begun) = (performer.shows(), performer.desired(), watch::Sender::new(false));
     units.extend([
         member::unit(&performer, &begun),

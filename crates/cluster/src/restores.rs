@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{KubernetesRole, MachineId};
+use model::{KubernetesRole, MachineId, NodeName};
 
 use crate::members::Voter;
 use crate::record::RestoreRecord;
@@ -76,6 +76,24 @@ pub fn waits_for(state: &State) -> BTreeSet<MachineId> {
     let Some(restore) = state.restore() else { return BTreeSet::new() };
     let live = state.members().voters.iter().filter(|(_, voter)| **voter == Voter::Live).map(|(id, _)| *id);
     live.filter(|id| runs_control_plane(state, id) && !restore.stopped.contains(id)).collect()
+}
+
+/// Names of those control planes.
+#[must_use]
+pub fn waits_by_name(state: &State) -> Vec<NodeName> {
+    waits_for(state).iter().filter_map(|id| state.machine(id).map(|machine| machine.name.clone())).collect()
+}
+
+/// Why the control plane of machine `itself` stands still, for people; none where it runs, or there is none.
+#[must_use]
+pub fn standstill(state: &State, itself: &MachineId) -> Option<String> {
+    state.restore().filter(|_| runs_control_plane(state, itself))?;
+    let names: Vec<_> = waits_by_name(state).iter().map(ToString::to_string).collect();
+    let still = "a snapshot of Kubernetes' objects is being restored";
+    Some(match names.is_empty() {
+        true => still.to_owned(),
+        false => format!("{still}, once the control planes of {} have stopped", names.join(", ")),
+    })
 }
 
 /// The next step on machine `itself`, after so much progress; none where it has to wait, or has nothing to restore.

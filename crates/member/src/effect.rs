@@ -210,6 +210,8 @@ pub enum Part {
     Shares,
     /// Kubernetes.
     Kubernetes,
+    /// Restore for which the own control plane stands still.
+    Restore,
     /// Duty of a coordinator that is done by effects of this kind.
     Duty(EffectKind),
 }

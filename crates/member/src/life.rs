@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use cluster::desired::{Desired, EtcdPart};
 use cluster::orders::Order;
 use cluster::peers::News;
+use cluster::restores;
 use cluster::state::StateVersion;
 use cluster::{View, Word};
 use model::{Assignment, ClusterRole, MachineId};
@@ -488,6 +489,9 @@ impl Life {
         }
         if let Some(why) = self.tend(view, now, &mut due) {
             self.report(Part::Duty(EffectKind::Decide), Some(why.to_owned()), out);
+        }
+        if let Some(view) = view.filter(|_| self.records_kept) {
+            self.report(Part::Restore, restores::standstill(view.state(), &self.own), out);
         }
         self.share(view, now, &mut due);
         self.begin(due, out);

@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{World, desired, id, ids, look, view, works};
-    use crate::{EffectKind, Event, OwnRecords};
+    use crate::{EffectKind, Event, OwnRecords, Part};
 
     const HASH: [u8; 32] = [7; 32];
 
@@ -159,6 +159,24 @@ mod tests {
         assert_eq!(decided(&mut world), [], "once");
         world.sees(records(13, &[2], Some((2, &[])))).settle().pass(5);
         assert_eq!(decided(&mut world), [], "who has no control plane says nothing");
+    }
+
+    /// Proves: Q4 S7
+    #[test]
+    fn why_a_control_plane_stands_still_is_told() {
+        let mut world = World::new(works(desired(10, Coordinator, &[1, 2, 3])));
+        (world.keys, world.shares, world.begun, world.electorate) = (true, true, true, Some(ids(&[2, 3])));
+        world.start().settle().past();
+        let told = |world: &mut World| {
+            let all = world.past().into_iter();
+            let still =
+                all.filter_map(|effect| if let Effect::Report(Part::Restore, why) = effect { Some(why) } else { None });
+            still.collect::<Vec<_>>()
+        };
+        world.sees(records(11, &[1], Some((2, &[])))).settle();
+        assert!(matches!(&told(&mut world)[..], [Some(_)]));
+        world.sees(records(12, &[1], None)).settle();
+        assert_eq!(told(&mut world), [None]);
     }
 
     /// Proves: Q4

@@ -1,21 +1,31 @@
 //! Conditions, milestones of the boot and the names of what the machine waits for, from the state of its services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use api::{ConditionName, MilestoneKind, Truth};
 use model::KubernetesRole;
 use services::names;
 use supervise::{UnitState, UnitStatus};
+use tokio::sync::watch;
 
 use super::CERTIFICATES;
 use crate::runtime::services::{Services, Snapshot};
-use crate::shown::board::Board;
+use crate::shown::board::{Board, NOT_REPORTED};
 
-/// Keeps the board in step with the services, as long as there are any.
-pub(crate) async fn report(board: Board, services: Services) {
+/// Reasons why there are no services that a condition is about, by who gives one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Absence {
+    /// Roles in Kubernetes whose services cannot run yet.
+    pub(crate) cannot_run: Option<(BTreeSet<KubernetesRole>, String)>,
+    /// Restore for which the control plane stands still.
+    pub(crate) restore: Option<String>,
+}
+
+/// Keeps the board in step with the services, as long as there are any, and with the reasons why others are not there.
+pub(crate) async fn report(board: Board, services: Services, mut absence: watch::Receiver<Absence>) {
     let mut changes = services.watch();
-    // What the services of the last look stand for.
-    let mut standing = Vec::new();
+    // What the services of the last look stand for, and of what it was told why there are none.
+    let (mut standing, mut absent) = (Vec::new(), HashSet::new());
     loop {
         let snapshots = changes.borrow_and_update().clone();
         let mut waits = Vec::new();
@@ -25,6 +35,19 @@ pub(crate) async fn report(board: Board, services: Services) {
             board.condition(left, Truth::False, "this machine no longer runs the service");
         }
         standing = told;
+        let reasons = absence.borrow_and_update().clone();
+        for (condition, role) in OF_ROLES {
+            let was_absent = absent.remove(&condition);
+            match reasons.of(role) {
+                _ if standing.contains(&condition) => {}
+                Some(why) => {
+                    absent.insert(condition);
+                    board.condition(condition, Truth::False, &why);
+                }
+                None if was_absent => board.condition(condition, Truth::Unknown, NOT_REPORTED),
+                None => {}
+            }
+        }
         for Snapshot { status, .. } in snapshots {
             let ready = matches!(status.state, UnitState::Ready | UnitState::Finished);
             if ready {
@@ -45,21 +68,27 @@ pub(crate) async fn report(board: Board, services: Services) {
             }
         }
         board.waits_for(waits);
-        if changes.changed().await.is_err() {
-            return; // the services have ended
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() {
+                return; // the services have ended
+            },
+            Ok(()) = absence.changed() => {}
         }
     }
 }
 
-/// Says of the conditions that wait for Kubernetes on a machine of these roles why its services cannot run yet: nobody else does before
-/// there are any.
-pub(crate) fn kubernetes_cannot_run(board: &Board, roles: &BTreeSet<KubernetesRole>, why: &str) {
-    for role in roles {
-        let condition = match role {
-            KubernetesRole::ControlPlane => ConditionName::KubernetesApiReady,
-            KubernetesRole::Worker => ConditionName::NodeReady,
-        };
-        board.condition(condition, Truth::False, &format!("Kubernetes cannot run here yet: {why}"));
+/// Conditions that services of a role are about.
+const OF_ROLES: [(ConditionName, KubernetesRole); 2] = [
+    (ConditionName::KubernetesApiReady, KubernetesRole::ControlPlane),
+    (ConditionName::NodeReady, KubernetesRole::Worker),
+];
+
+impl Absence {
+    /// Reason why services of this role are not there.
+    fn of(&self, role: KubernetesRole) -> Option<String> {
+        let restore = self.restore.clone().filter(|_| role == KubernetesRole::ControlPlane);
+        let cannot_run = self.cannot_run.as_ref().filter(|(roles, _)| roles.contains(&role));
+        restore.or_else(|| cannot_run.map(|(_, why)| format!("Kubernetes cannot run here yet: {why}")))
     }
 }
 
@@ -111,7 +140,6 @@ fn reason(state: &UnitState) -> String {
 mod tests {
     use std::time::Duration;
 
-    use api::Condition;
     use supervise::Need;
 
     use super::*;
@@ -132,7 +160,8 @@ mod tests {
         observer.spec.needs = vec![Need::finished(names::BOOTSTRAP)];
         let services = Services::start(&Children::default(), Vec::new()).expect("a tree");
         services.want(vec![etcd, bootstrap, observer]).await.expect("a table");
-        let _reporting = tasks::spawn(report(board.clone(), services.clone()));
+        let absence = watch::Sender::new(Absence::default());
+        let _reporting = tasks::spawn(report(board.clone(), services.clone(), absence.subscribe()));
         let becomes = async |name: ConditionName, truth, reason: &str| {
             let mut changes = reader.changes();
             let is_so = || {
@@ -153,20 +182,15 @@ mod tests {
         assert_eq!(reason(&UnitState::Waiting(Vec::new())), "is starting", "nothing is in its way");
         services.want(Vec::new()).await.expect("a table");
         becomes(ConditionName::EtcdReady, Truth::False, "this machine no longer runs the service").await;
-    }
-
-    /// Proves: S7
-    #[test]
-    fn why_kubernetes_cannot_run_is_said_of_own_roles_alone() {
-        let (facts, _power_on) = Facts::new(Boot::fixture());
-        let (board, reader) = Board::new(facts);
-        kubernetes_cannot_run(&board, &BTreeSet::from([KubernetesRole::Worker]), "no space");
-        let waits = |name: ConditionName| {
-            let named = |one: &&Condition| one.name == name.word();
-            reader.read(|_, words| words.conditions.iter().find(named).map(|one| (one.truth, one.reason.clone())))
-        };
-        let said = String::from("Kubernetes cannot run here yet: no space");
-        assert_eq!(waits(ConditionName::NodeReady), Some((Truth::False, said)));
-        assert_ne!(waits(ConditionName::KubernetesApiReady).map(|(truth, _)| truth), Some(Truth::False));
+        let both = BTreeSet::from([KubernetesRole::ControlPlane, KubernetesRole::Worker]);
+        absence.send_modify(|absence| absence.cannot_run = Some((both, String::from("no space"))));
+        for name in [ConditionName::KubernetesApiReady, ConditionName::NodeReady] {
+            becomes(name, Truth::False, "Kubernetes cannot run here yet: no space").await;
+        }
+        absence.send_replace(Absence { restore: Some(String::from("a restore")), cannot_run: None });
+        becomes(ConditionName::KubernetesApiReady, Truth::False, "a restore").await;
+        becomes(ConditionName::NodeReady, Truth::Unknown, NOT_REPORTED).await;
+        services.want(vec![unit(names::APISERVER, Ends::Never)]).await.expect("a table");
+        becomes(ConditionName::KubernetesApiReady, Truth::True, "").await;
     }
 }

@@ -21,7 +21,7 @@ use supervise::ChangeError;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
 use super::attend::{CallError, ClientError, Dialler};
-use crate::control::{self, Apiservers, Clients, Ground, SignedKeys, VolumeCalls};
+use crate::control::{self, Absence, Apiservers, Clients, Ground, SignedKeys, VolumeCalls};
 use crate::enrolment::shares::WriteError;
 use crate::enrolment::{self, Authorities, LoadError, Member};
 use crate::machine::esp;
@@ -146,6 +146,8 @@ struct Shared {
     runs: Mutex<Option<Runs>>,
     /// Assignment with the roles in Kubernetes that the machine runs.
     kubernetes: Mutex<Option<Assignment>>,
+    /// Reasons why services are not there.
+    absence: watch::Sender<Absence>,
     /// Certificates of the services; whoever changes what runs holds it.
     clients: AsyncMutex<Clients>,
 }
@@ -188,8 +190,14 @@ impl Performer {
             running: watch::Sender::new(None),
             runs: Mutex::new(None),
             kubernetes: Mutex::new(None),
+            absence: watch::Sender::default(),
             clients: AsyncMutex::default(),
         }))
+    }
+
+    /// Reasons why services are not there, as they are told.
+    pub(crate) fn absence(&self) -> watch::Receiver<Absence> {
+        self.0.absence.subscribe()
     }
 
     /// Tells the identity that the machine is to show, when that is another.
@@ -327,12 +335,15 @@ impl Performer {
         Ok(Runs { plan, etcd, assignment, identity, authorities, records })
     }
 
-    /// Tells people why Kubernetes does not run, as long as it has not run here: from then on its services say how they are.
-    pub(super) fn kubernetes_cannot_run(&self, why: &str) {
-        let Shared { board, desired, .. } = &*self.0;
-        if self.kubernetes_that_runs().is_none() {
-            control::kubernetes_cannot_run(board, desired.borrow().assignment.kubernetes(), why);
-        }
+    /// Tells people why Kubernetes cannot run, or that it can.
+    pub(super) fn kubernetes_cannot_run(&self, why: Option<String>) {
+        let roles = || self.0.desired.borrow().assignment.kubernetes().clone();
+        self.0.absence.send_modify(|absence| absence.cannot_run = why.map(|why| (roles(), why)));
+    }
+
+    /// Tells people for which restore the control plane stands still, or that it does not.
+    pub(super) fn stands_still(&self, restore: Option<String>) {
+        self.0.absence.send_modify(|absence| absence.restore = restore);
     }
 
     /// Runs what the roles in Kubernetes want, once a worker's certificates are there and all are fresh.

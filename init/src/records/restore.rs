@@ -184,9 +184,7 @@ impl Records {
             if let Some(failure) = self.restores.failure.borrow().as_ref().filter(|it| it.hash == order.hash) {
                 return Some(Ok(RestoreStage::Fails(failure.why.clone())));
             }
-            let waits = restores::waits_for(state);
-            let names = waits.iter().filter_map(|id| state.machine(id).map(|machine| machine.name.clone()));
-            let names: Vec<_> = names.collect();
+            let names = restores::waits_by_name(state);
             Some(Ok(if names.is_empty() { RestoreStage::Replaces } else { RestoreStage::Waits(names) }))
         })
     }

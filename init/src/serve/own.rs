@@ -9,7 +9,7 @@ use cluster::orders::OrderBook;
 use supervise::{Critical, Spec};
 use tokio::sync::watch;
 
-use crate::control;
+use crate::control::{self, Absence};
 use crate::enrolment::Renewing;
 use crate::enrolment::contribute::Exchange;
 use crate::facts::Facts;
@@ -39,13 +39,21 @@ pub(crate) fn from_the_start(console: Run, children: &Children, facts: &Facts) -
     ]
 }
 
-/// Units of a member that serves. They end by themselves when `services` have ended and `data` is closed.
-pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted) -> Vec<Unit> {
-    let (reported, changed) = ((board.clone(), services.clone()), services.clone());
+/// Units of a member that serves. They end by themselves when `services` have ended and `data` is closed. People are told of an `absence`.
+pub(super) fn of_a_member(
+    board: &Board,
+    services: &Services,
+    data: &Mounted,
+    absence: &watch::Receiver<Absence>,
+) -> Vec<Unit> {
+    let (reported, changed) = ((board.clone(), services.clone(), absence.clone()), services.clone());
     let measured = (board.clone(), data.clone(), services.clone());
     let task = |name, run| Unit::task(name, Ends::WellOrAgain, run);
     vec![
-        task("conditions", Run::steady(move || control::report(reported.0.clone(), reported.1.clone()))),
+        task(
+            "conditions",
+            Run::steady(move || control::report(reported.0.clone(), reported.1.clone(), reported.2.clone())),
+        ),
         task("memory", Run::steady(move || memory::keep_small(changed.clone()))),
         task("last-words", Run::steady(last_words::collect)),
         task(

@@ -74,6 +74,9 @@ impl fmt::Debug for OnScreen {
     }
 }
 
+/// Reason of a condition that nobody has told.
+pub(crate) const NOT_REPORTED: &str = "nothing reports it yet";
+
 /// The board, to be written on; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Board {
@@ -92,7 +95,7 @@ impl Board {
         let unknown = |name: ConditionName| Condition {
             name: name.word().to_owned(),
             truth: Truth::Unknown,
-            reason: String::from("nothing reports it yet"),
+            reason: NOT_REPORTED.to_owned(),
             since: now,
         };
         let words = Words {

@@ -84,9 +84,14 @@ fn a_restore_waits_for_control_planes_whose_etcd_answers() {
     assert!(!restores::is_asked_to_stop(&scene.state(), &id(1)));
     scene.members.voters.insert(id(3), Voter::Silent);
     assert_eq!(waits_for(&scene), [id(2)].into());
+    let still = |scene: &Scene, n| restores::standstill(&scene.state(), &id(n));
+    let waits = format!("once the control planes of {} have stopped", restores::waits_by_name(&scene.state())[0]);
+    assert!(still(&scene, 1).is_some_and(|why| why.ends_with(&waits)), "{:?}", still(&scene, 1));
+    assert_eq!(still(&scene, 4), None, "it runs none");
     let step = |scene: &Scene| restores::next(&scene.state(), &id(2), RestoreProgress::Revoked);
     assert_eq!(step(&scene), None);
     scene.yes(&acknowledges(2));
+    assert!(still(&scene, 1).is_some_and(|why| why.ends_with("is being restored")), "{:?}", still(&scene, 1));
     let revision = scene.state().restore_revision().expect("it is under way");
     assert_eq!(step(&scene), Some(RestoreStep::Replace { revision }));
     scene.members.voters.clear();
