@@ -187,6 +187,8 @@ mod tests {
         for name in [ConditionName::KubernetesApiReady, ConditionName::NodeReady] {
             becomes(name, Truth::False, "Kubernetes cannot run here yet: no space").await;
         }
+        let worker = Some((BTreeSet::from([KubernetesRole::Worker]), String::new()));
+        assert_eq!(Absence { cannot_run: worker, restore: None }.of(KubernetesRole::ControlPlane), None, "no own role");
         absence.send_replace(Absence { restore: Some(String::from("a restore")), cannot_run: None });
         becomes(ConditionName::KubernetesApiReady, Truth::False, "a restore").await;
         becomes(ConditionName::NodeReady, Truth::Unknown, NOT_REPORTED).await;
