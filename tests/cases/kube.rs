@@ -167,7 +167,8 @@ fn restored(t: &Context) -> anyhow::Result<()> {
     cluster.run(&["ticket", "issue", "--out", &t.dir().join("ticket").to_string_lossy()])?;
     let tickets = cluster.ask(&["ticket", "list"])?;
     for _ in 0..2 {
-        cluster.restores(&file)?.ends(t.within(60))?;
+        let answer = cluster.restores(&file)?.line(t.within(60))?;
+        ensure!(answer.starts_with("Kubernetes has the ") && answer.ends_with(" again"), "{answer}");
     }
     let deadline = t.within(300);
     while !cluster.get("configmap/before").is_ok_and(|found| found["data"]["word"] == "kept") {
