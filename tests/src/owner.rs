@@ -1,6 +1,6 @@
 //! The owner of a case's machines: `cairnctl` with a data directory of its own, as a person would use it.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -279,11 +279,14 @@ impl Owner {
     /// When it cannot be started.
     pub fn follow(&self, arguments: &[&str]) -> anyhow::Result<Follower> {
         let mut command = self.as_here(Command::new(&self.cairnctl), arguments);
-        let mut child = command.stdout(Stdio::piped()).spawn().context("start cairnctl")?;
+        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().context("start cairnctl")?;
         let output = BufReader::new(child.stdout.take().context("its output is a pipe")?);
-        let (says, lines) = channel();
+        let mut errors = child.stderr.take().context("its errors are a pipe")?;
+        let ((says, lines), (complains, complaint)) = (channel(), channel());
         thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| says.send(line)));
-        Ok(Follower { child, lines })
+        thread::spawn(move || complains.send(io::read_to_string(&mut errors)));
+        Ok(Follower { child, lines, complaint })
     }
 
     fn as_here(&self, mut command: Command, arguments: &[&str]) -> Command {
@@ -312,6 +315,8 @@ impl Owner {
 pub struct Follower {
     child: Child,
     lines: Receiver<String>,
+    /// Errors that it wrote, once it has ended.
+    complaint: Receiver<io::Result<String>>,
 }
 
 impl Follower {
@@ -320,7 +325,14 @@ impl Follower {
     /// # Errors
     /// When there is none in time, or will be none.
     pub fn line(&self, deadline: Deadline) -> anyhow::Result<String> {
-        self.lines.recv_timeout(deadline.left().unwrap_or_default()).context("cairnctl wrote no line")
+        match self.lines.recv_timeout(deadline.left().unwrap_or_default()) {
+            Ok(line) => Ok(line),
+            Err(RecvTimeoutError::Timeout) => bail!("cairnctl wrote no line yet"),
+            Err(RecvTimeoutError::Disconnected) => {
+                let complaint = self.complaint.recv_timeout(deadline.left().unwrap_or_default())??;
+                bail!("cairnctl writes no line any more: {complaint}")
+            }
+        }
     }
 
     /// Waits until it, and what it started, has written its last.

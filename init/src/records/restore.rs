@@ -28,9 +28,6 @@ pub(crate) enum RestoreError {
     /// Which cluster this is is not known.
     #[error(transparent)]
     Unread(#[from] Unread),
-    /// Another snapshot is being taken, or removed.
-    #[error("this coordinator takes another snapshot")]
-    Busy,
     /// The snapshot cannot be taken, read or removed.
     #[error(transparent)]
     File(#[from] KeptSnapshotError),
@@ -114,13 +111,13 @@ impl RestoreSnapshot {
 }
 
 impl Records {
-    /// Begins to take a snapshot that is to be restored.
+    /// Begins to take a snapshot that is to be restored, once the one before it is removed.
     ///
     /// # Errors
     /// [`RestoreError`].
     pub(crate) async fn begin_restore(&self) -> Result<RestoreSnapshot, RestoreError> {
         let cluster = self.cluster()?;
-        let place = Arc::clone(&self.restores.place).try_lock_owned().map_err(|_taken| RestoreError::Busy)?;
+        let place = Arc::clone(&self.restores.place).lock_owned().await;
         let new = tasks::blocking(move || NewSnapshot::begin(cluster)).await?;
         Ok(RestoreSnapshot { new, _place: place })
     }
@@ -289,10 +286,14 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
     use cluster::View;
     use cluster::key::Key;
     use cluster::record::{RestoreRecord, Standing};
     use cluster::state::KeyValue;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::records::Seen;
@@ -309,6 +310,17 @@ mod tests {
         let view = View::read([put_cluster(1), put(&own, 1), order], 2).expect("our own");
         records.seen.send_replace(Seen { view: Some(view), ..Seen::default() });
         (records, RestoreOrder { machine: own.id(), hash: ORDERED })
+    }
+
+    /// Proves: Q4
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_is_taken_once_the_one_before_is_removed() {
+        let (records, _) = ordered();
+        let removal = records.restores.place.try_lock().expect("nobody has it");
+        let mut begins = pin!(records.begin_restore());
+        assert!(timeout(Duration::from_secs(60), &mut begins).await.is_err(), "one is being removed");
+        drop(removal);
+        assert!(records.restores.place.try_lock().is_err(), "it is next");
     }
 
     /// Proves: Q4 Q6

@@ -495,7 +495,7 @@ impl api::public_server::Public for Public {
         request: Request<Streaming<wire::RestoreKubernetesRequest>>,
     ) -> Result<Response<Self::RestoreKubernetesStream>, Status> {
         let by = person::owner(&request)?;
-        Ok(Response::new(restore::restore(&self.0, by, request.into_inner()).await?))
+        Ok(Response::new(restore::restore(&self.0, by, request.into_inner())?))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {

@@ -35,18 +35,17 @@ enum RestoreStop {
 ///
 /// # Errors
 /// When this machine is no coordinator, or takes another one.
-pub(super) async fn restore(
+pub(super) fn restore(
     context: &Context,
     by: OwnerPubKey,
     parts: Streaming<wire::RestoreKubernetesRequest>,
 ) -> Result<Answers<wire::RestoreKubernetesResponse>, Status> {
     let records = context.reach.records()?;
-    let new = records.begin_restore().await.map_err(|error| status(&error.into()))?;
     // A stage is told while the next comes.
     let (told, stages) = mpsc::channel(1);
     context.reach.restores.begin(async move {
         let done = async {
-            let new = receive(new, parts).await?;
+            let new = receive(records.begin_restore().await?, parts).await?;
             let order = records.order_restore(by, new).await?;
             follow(&records, order, &told).await
         };
@@ -107,7 +106,6 @@ fn status(stop: &RestoreStop) -> Status {
         RestoreStop::Replaced => Status::aborted(Chain(stop).to_string()),
         RestoreStop::Restore(error) => match error {
             RestoreError::Unread(unread) => (*unread).into(),
-            RestoreError::Busy => Status::resource_exhausted(text),
             RestoreError::File(KeptSnapshotError::Snapshot(_)) | RestoreError::Newer { .. } => {
                 Status::invalid_argument(text)
             }
