@@ -45,7 +45,8 @@ pub(crate) const COPIES: &[Case] = &[
     case("who makes a secret is written down, and not what it is", &["W7", "Q1"], written_down),
     case("a machine with pods stops what needs another before it", &["O12"], stops),
     case("a snapshot comes back, and what was made since is gone", &["Q4"], restored),
-    case("a restore is gone on with behind a power cut", &["Q4", "Q6"], restored_behind_cut),
+    case("a restore goes on behind a power cut at each step", &["Q4", "Q6"], restored_behind_cuts),
+    case("services' certificates are renewed while requests go on", &["Q9"], renewed_certificates),
     Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Ovmf, Prerequisite::Faketime],
         ..case("a pod saved for two days runs on, and its node is alive", &["S13"], days_later)
@@ -180,16 +181,26 @@ fn restored(t: &Context) -> anyhow::Result<()> {
     cluster.says_hello()
 }
 
-/// QEMU is killed when all objects are replaced, and no apiserver may read or write yet.
-fn restored_behind_cut(t: &Context) -> anyhow::Result<()> {
-    let cluster = Cluster::copy(t)?;
+/// Effects of a restore on its one coordinator, as fault injection reads them, in their order.
+const RESTORE: [&str; 6] =
+    ["step: Revoke", "AcknowledgeRestore", "step: Replace", "step: Grant", "EndRestore", "DropSnapshot"];
+
+/// QEMU is killed before each effect. Each boot goes on with the same restore, as far as the next one.
+fn restored_behind_cuts(t: &Context) -> anyhow::Result<()> {
+    let mut cluster = Cluster::copy(t)?;
     let file = cluster.snapshot(t)?;
     cluster.make("since")?;
-    let mut session = Stranger::meet_as(&cluster.vm, Some(&cluster.owner.key()?), t.within(10))?;
-    session.inject(FaultKind::StandStill, "step: Grant")?;
-    let from = cluster.vm.mark()?;
+    let [first, later @ ..] = RESTORE;
+    let mut from = cluster.vm.mark()?;
+    cluster.inject(t, FaultKind::StandStill, first)?;
     let restore = cluster.restores(&file)?;
-    cluster.vm.wait_for(from, "a member's life stands still", t.within(30))?;
+    for next in later {
+        cluster.vm.wait_for(from, STANDS_STILL, t.within(60))?;
+        cluster = cluster.after_power_cut()?;
+        from = cluster.vm.started();
+        cluster.inject(t, FaultKind::StandStill, next)?;
+    }
+    cluster.vm.wait_for(from, STANDS_STILL, t.within(60))?;
     drop(restore);
     let cluster = cluster.after_power_cut()?;
     let is_restored = || {
@@ -198,6 +209,44 @@ fn restored_behind_cut(t: &Context) -> anyhow::Result<()> {
     };
     Ok(cluster.vm.until(t.within(120), is_restored)?)
 }
+
+/// Life of certificates, in seconds: each is renewed at half of it. Who does not read a new one has an end then.
+const LIFE: &str = "60";
+/// Renewals after which those of the second one have ended, too.
+const RENEWALS: usize = 4;
+/// Words of an apiserver about a request to a kubelet that was under way when it saw its new certificate (client-go,
+/// `transport/cert_rotation.go`).
+const CUT: &str = "use of closed network connection";
+
+/// Each asks the next by certificates: the owner's tunnel the apiserver, that one etcd and the kubelet, which asks it in turn.
+fn renewed_certificates(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let before = cluster.programs()?;
+    let from = cluster.vm.mark()?;
+    cluster.inject(t, FaultKind::CertificateLife, LIFE)?;
+    let (deadline, mut asked, mut cut) = (t.within(180), 0, 0);
+    while cluster.renewals(from) < RENEWALS {
+        ensure!(deadline.left().is_some(), "{} renewals", cluster.renewals(from));
+        cluster.make(&format!("kept-{asked}"))?;
+        cluster.says_hello()?;
+        match cluster.kubectl(&["logs", "pod/web", "--tail=1"]) {
+            Err(refusal) if refusal.text.contains(CUT) => cut += 1,
+            said => drop(said?),
+        }
+        asked += 1;
+    }
+    t.measured(&format!("{asked} rounds of requests over {RENEWALS} renewals of certificates, {cut} cut by one"));
+    ensure!(cut <= RENEWALS, "{cut} of {asked} were cut");
+    let after = cluster.programs()?;
+    ensure!(after == before, "some were started anew: {before:?}, {after:?}");
+    for condition in ["CertificatesFresh", "NodeReady"] {
+        cluster.run(&["condition", "wait", condition, "--timeout", "10s"])?;
+    }
+    Ok(())
+}
+
+/// Line of a member's life that fault injection holds.
+const STANDS_STILL: &str = "a member's life stands still";
 
 /// How often a kubelet renews its node's lease.
 const RENEWED: Duration = Duration::from_secs(10);
@@ -327,6 +376,24 @@ impl Cluster {
     /// Makes an object of this name.
     fn make(&self, name: &str) -> Result<String, CommandRefusal> {
         self.kubectl(&["create", "configmap", name, "--from-literal=word=kept"])
+    }
+
+    fn inject(&self, t: &Context, kind: FaultKind, argument: &str) -> anyhow::Result<()> {
+        Stranger::meet_as(&self.vm, Some(&self.owner.key()?), t.within(30))?.inject(kind, argument)?;
+        Ok(())
+    }
+
+    /// How often the machine has renewed its services' certificates from there on, as the console has shown it.
+    fn renewals(&self, from: Mark) -> usize {
+        let said = self.vm.said();
+        said.iter().filter(|line| line.end > from && line.text.contains("certificates of services are renewed")).count()
+    }
+
+    /// Name and process of each program, but for [`LOSES_LEASES`].
+    fn programs(&self) -> anyhow::Result<Vec<(String, u64)>> {
+        let services = self.owner.services(NAME, &self.vm)?.into_iter();
+        let programs = services.filter_map(|service| Some((service.name, service.pid?)));
+        Ok(programs.filter(|(name, _)| name != LOSES_LEASES).collect())
     }
 
     /// File of a snapshot with an object `before` in it.

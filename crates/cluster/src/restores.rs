@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use model::{KubernetesRole, MachineId, NodeName};
 
 use crate::members::Voter;
-use crate::record::RestoreRecord;
+use crate::record::{MachineRecord, RestoreRecord};
 use crate::state::State;
 
 /// Step of a restore on the machine that has the snapshot.
@@ -87,7 +87,15 @@ pub fn waits_by_name(state: &State) -> Vec<NodeName> {
 /// Why the control plane of machine `itself` stands still, for people; none where it runs, or there is none.
 #[must_use]
 pub fn standstill(state: &State, itself: &MachineId) -> Option<String> {
-    state.restore().filter(|_| runs_control_plane(state, itself))?;
+    let restore = state.restore().filter(|_| runs_control_plane(state, itself))?;
+    if !state.machine(&restore.machine).is_some_and(MachineRecord::coordinates) {
+        // A recovery made a node of it.
+        return Some(
+            "the machine that was restoring Kubernetes' objects coordinates no more; restore the snapshot at another: cairnctl cluster \
+             restore"
+                .to_owned(),
+        );
+    }
     let names: Vec<_> = waits_by_name(state).iter().map(ToString::to_string).collect();
     let still = "a snapshot of Kubernetes' objects is being restored";
     Some(match names.is_empty() {

@@ -19,6 +19,7 @@ mod authority;
 pub mod client_auth;
 pub mod danger;
 mod key;
+mod life;
 mod pem;
 mod profile;
 mod request;
@@ -29,11 +30,14 @@ mod verify;
 pub use anchor::{BadAuthority, judge_authority};
 pub use authority::{Authority, CertifiedKey, IssueError, LoadError};
 pub use key::{KeyDer, KeyError, PrivateKey, PublicKey, SpkiPin};
+#[cfg(feature = "faults")]
+pub use life::inject_service_life;
+pub use life::service_life;
 pub use pem::{certificate_pem, private_key_pem, public_key_pem};
 pub use profile::{
     APISERVERS, AlternativeName, AuthorityKind, COORDINATORS, CertificateProfile, CertificateRow, ETCD_KUBERNETES,
-    ETCD_PEER_NAME, ETCD_ROOT, FRONT_NAME, METRICS_NAME, OWNERS, PROXIES, RESOLVERS, SERVICE_LASTS, Usage,
-    cluster_tls_name, machine_tls_name,
+    ETCD_PEER_NAME, ETCD_ROOT, FRONT_NAME, METRICS_NAME, OWNERS, PROXIES, RESOLVERS, Usage, cluster_tls_name,
+    machine_tls_name,
 };
 pub use request::{BadRequest, accept_request, make_request};
 pub use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use model::{ClusterId, ClusterRole, MachineId, NodeName, UserName};
 
+use crate::life::service_life;
+
 /// For whom a certificate is, with what distinguishes one holder from another.
 #[derive(Debug, Clone, Copy)]
 pub enum CertificateProfile<'a> {
@@ -187,8 +189,6 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A machine's own certificate is in its seal. Nothing renews it yet, and an expired one would lock the owner out of
 /// a healthy machine, so it ends with its authority; membership, not expiry, is what a machine loses.
 const MACHINE: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
-/// Certificates of services are renewed at half of this by a machine that runs. Who is no member any more keeps one for no longer.
-pub const SERVICE_LASTS: Duration = Duration::from_secs(24 * 3600);
 /// Long enough for a working day, short enough that nobody has to revoke it.
 const OWNER: Duration = Duration::from_secs(24 * 3600);
 
@@ -241,7 +241,7 @@ impl CertificateProfile<'_> {
         let client = |authority, common_name: &str, organisation, because| CertificateRow {
             authority,
             usage: Client,
-            lifetime: SERVICE_LASTS,
+            lifetime: service_life(),
             common_name: common_name.to_owned(),
             organisation,
             names: Vec::new(),
@@ -251,7 +251,7 @@ impl CertificateProfile<'_> {
         let server = |authority, common_name: String, names, because| CertificateRow {
             authority,
             usage: Server,
-            lifetime: SERVICE_LASTS,
+            lifetime: service_life(),
             common_name,
             organisation: None,
             names,

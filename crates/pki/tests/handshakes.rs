@@ -15,7 +15,7 @@ use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
 use pki::{
     Authority, AuthorityKind, CertificateDer, CertificateProfile, ClientIdentity, METRICS_NAME, PrivateKey,
-    SERVICE_LASTS, TlsIdentity, UnixTime, VerifyError, cluster_tls_name, machine_tls_name,
+    TlsIdentity, UnixTime, VerifyError, cluster_tls_name, machine_tls_name, service_life,
 };
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
@@ -411,7 +411,7 @@ fn metrics_are_told_to_apiservers_alone() {
     let apiserver = front.issue_with_key(&CertificateProfile::ApiserverFront, now()).unwrap();
     assert_eq!(dial(apiserver.identity(), NOW), None);
     let refused = Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure));
-    assert_eq!(dial(apiserver.identity(), NOW + 2 * SERVICE_LASTS.as_secs()), refused);
+    assert_eq!(dial(apiserver.identity(), NOW + 2 * service_life().as_secs()), refused);
     let kubelet = kubernetes.issue_with_key(&CertificateProfile::ApiserverKubeletClient, now()).unwrap();
     assert_eq!(dial(kubelet.identity(), NOW), refused, "a certificate of Kubernetes' authority");
     let own = key(7);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
-use pki::SERVICE_LASTS;
+use pki::service_life;
 use tokio::sync::watch;
 
 use crate::runtime::clock;
@@ -27,11 +27,11 @@ pub(crate) async fn watch(board: Board, made: watch::Receiver<Option<Duration>>)
 
 /// Whether certificates that were made then are to be renewed: at half of their time.
 pub(super) fn are_due(made: Duration, now: Duration) -> bool {
-    now.saturating_sub(made) >= SERVICE_LASTS / 2
+    now.saturating_sub(made) >= service_life() / 2
 }
 
 fn is_late(made: Duration, now: Duration) -> bool {
-    now.saturating_sub(made) >= SERVICE_LASTS * 3 / 4
+    now.saturating_sub(made) >= service_life() * 3 / 4
 }
 
 #[cfg(test)]

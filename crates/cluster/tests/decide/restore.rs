@@ -110,6 +110,18 @@ fn who_has_the_snapshot_stays_until_it_is_restored() {
     assert_eq!(scene.asks(steps_down()), Grant::Done, "somebody else restores another one");
 }
 
+/// Proves: Q4 S7
+#[test]
+fn a_restore_of_a_lost_machine_is_ordered_again() {
+    let mut scene = scene();
+    scene.asks(Asks::Restore(id(2), [7; 32]));
+    scene.asks(Asks::Recover(id(1)));
+    let still = |scene: &Scene| restores::standstill(&scene.state(), &id(1)).expect("its control plane stands still");
+    assert!(still(&scene).ends_with("restore the snapshot at another: cairnctl cluster restore"), "{}", still(&scene));
+    scene.asks(Asks::Restore(id(1), [7; 32]));
+    assert!(still(&scene).contains("is being restored"), "{}", still(&scene));
+}
+
 /// Where the machine that had the snapshot is gone, or had the wrong one. Proves: Q4
 #[test]
 fn a_later_order_takes_the_place_of_an_earlier_one() {

@@ -78,6 +78,7 @@ impl api::debug_server::Debug for Debug {
                 self.context.faults.stand_still(argument);
                 format!("a member's life stands still before {argument}")
             }
+            FaultKind::CertificateLife => Self::certificates_last(argument)?,
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
         };
         let kilobytes = metrics::resident()? >> 10;
@@ -86,6 +87,14 @@ impl api::debug_server::Debug for Debug {
 }
 
 impl Debug {
+    fn certificates_last(seconds: &str) -> Result<String, Status> {
+        let life = seconds.parse().ok().filter(|seconds| *seconds > 0);
+        pki::inject_service_life(
+            life.ok_or_else(|| Status::invalid_argument("no number of seconds; nothing was done"))?,
+        );
+        Ok(format!("certificates of services last {seconds} s"))
+    }
+
     /// Starts children that end at once, and waits until each has been reaped.
     async fn children(&self, count: &str) -> Result<String, Status> {
         let count = count.parse().ok().filter(|count| *count <= MOST_CHILDREN);
