@@ -212,18 +212,25 @@ fn restored_behind_cuts(t: &Context) -> anyhow::Result<()> {
 
 /// Life of certificates, in seconds: each is renewed at half of it. Who does not read a new one has an end then.
 const LIFE: &str = "60";
-/// Renewals after which those of the second one have ended, too.
+/// Renewals after which all that were there before the second one have ended.
 const RENEWALS: usize = 4;
+const RENEWED_CERTIFICATES: &str = "certificates of services are renewed";
 /// Words of an apiserver about a request to a kubelet that was under way when it saw its new certificate (client-go,
 /// `transport/cert_rotation.go`).
 const CUT: &str = "use of closed network connection";
 
-/// Each asks the next by certificates: the owner's tunnel the apiserver, that one etcd and the kubelet, which asks it in turn.
+/// Programs that show a certificate, each before those that it needs.
+const CERTIFIED: [&str; 6] = ["kube.dns", "kube.proxy", "kube.kubelet", LOSES_LEASES, "kube.apiserver", "etcd"];
+
+/// Each asks the next by certificates: the owner's tunnel the apiserver, that one etcd and the kubelet, which asks it in turn. All start
+/// with certificates of a minute, and not with those of a day that were there.
 fn renewed_certificates(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
-    let before = cluster.programs()?;
     let from = cluster.vm.mark()?;
     cluster.inject(t, FaultKind::CertificateLife, LIFE)?;
+    cluster.vm.wait_for(from, RENEWED_CERTIFICATES, t.within(30))?;
+    cluster.start_again(t, &CERTIFIED)?;
+    let (before, from) = (cluster.programs()?, cluster.vm.mark()?);
     let (deadline, mut asked, mut cut) = (t.within(180), 0, 0);
     while cluster.renewals(from) < RENEWALS {
         ensure!(deadline.left().is_some(), "{} renewals", cluster.renewals(from));
@@ -386,7 +393,22 @@ impl Cluster {
     /// How often the machine has renewed its services' certificates from there on, as the console has shown it.
     fn renewals(&self, from: Mark) -> usize {
         let said = self.vm.said();
-        said.iter().filter(|line| line.end > from && line.text.contains("certificates of services are renewed")).count()
+        said.iter().filter(|line| line.end > from && line.text.contains(RENEWED_CERTIFICATES)).count()
+    }
+
+    /// Kills these programs one after the other, and waits until each is ready in another process, and the node too.
+    fn start_again(&self, t: &Context, names: &[&str]) -> anyhow::Result<()> {
+        let services = || self.owner.services(NAME, &self.vm);
+        let old = services()?;
+        for name in names {
+            self.inject(t, FaultKind::KillService, name)?;
+        }
+        let is_new = |now: &ServiceStatus| {
+            let before = old.iter().find(|it| it.name == now.name && names.contains(&it.name.as_str()));
+            before.is_none_or(|it| it.pid.is_some_and(|process| now.is_ready_beside(process)))
+        };
+        self.vm.until(t.within(240), || services().ok()?.iter().all(is_new).then_some(()))?;
+        self.wait_node()
     }
 
     /// Name and process of each program, but for [`LOSES_LEASES`].
