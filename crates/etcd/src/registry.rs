@@ -22,7 +22,7 @@ const COMPACTED: &str = "etcdserver: mvcc: required revision has been compacted"
 
 /// Why Kubernetes' objects cannot be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("etcd has forgotten revision {revision} while it was read, as it does after five minutes")]
+#[error("etcd has forgotten revision {revision} while it was read, as it does after four minutes")]
 pub struct ForgottenRevision {
     /// Revision that was being read.
     pub revision: u64,

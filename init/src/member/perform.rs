@@ -40,7 +40,7 @@ use crate::runtime::services::Services;
 use crate::runtime::{lock, tasks};
 use crate::shown::board::Board;
 
-/// Why etcd takes no writes, and what helps. It forgets what was deleted within five minutes, looked at each five.
+/// Why etcd takes no writes, and what helps. It forgets what was deleted within nine minutes.
 const FULL: &str = "etcd has raised the alarm NOSPACE, since a backend has reached its quota, and takes no writes; delete what is not \
      needed (cairnctl kubectl delete events -A --all), wait ten minutes, then: cairnctl etcd defragment, which disarms the alarm";
 

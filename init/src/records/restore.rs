@@ -153,7 +153,7 @@ impl Records {
         let own = self.first.machine();
         let look = self.look_at_backends().await?;
         if let Some(backend) = look.backends.members.get(&own).and_then(|member| member.backend) {
-            // Each object may differ, and what it was is kept for five minutes.
+            // Each object may differ, and what it was is kept for minutes.
             let free = backend.quota.saturating_sub(backend.in_use);
             if summary.bytes > free {
                 return Err(RestoreError::Quota { bytes: summary.bytes, free });
