@@ -42,8 +42,10 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             format!("--etcd-cafile={}", authority_path(AuthorityKind::Etcd)),
             format!("--etcd-certfile={}", store.certificate_path()),
             format!("--etcd-keyfile={}", store.key_path()),
-            // Its user may not compact; etcd does so by itself.
+            // Its user may not compact; etcd does so by itself. An apiserver that does not would answer for old revisions from memory,
+            // as long as there is room (storage/storagebackend/factory/etcd3.go `startCompactorOnce`).
             "--etcd-compaction-interval=0".to_owned(),
+            "--feature-gates=ListFromCacheSnapshot=false".to_owned(),
             format!("--client-ca-file={kubernetes}"),
             format!("--tls-cert-file={}", server.certificate_path()),
             format!("--tls-private-key-file={}", server.key_path()),
