@@ -185,6 +185,9 @@ fn restored(t: &Context) -> anyhow::Result<()> {
 const RESTORE: [&str; 6] =
     ["step: Revoke", "AcknowledgeRestore", "step: Replace", "step: Grant", "EndRestore", "DropSnapshot"];
 
+/// Line of a member's life that fault injection holds.
+const STANDS_STILL: &str = "a member's life stands still";
+
 /// QEMU is killed before each effect. Each boot goes on with the same restore, as far as the next one.
 fn restored_behind_cuts(t: &Context) -> anyhow::Result<()> {
     let mut cluster = Cluster::copy(t)?;
@@ -208,6 +211,13 @@ fn restored_behind_cuts(t: &Context) -> anyhow::Result<()> {
         (format!("{gone:#}").contains("NotFound") && cluster.get("configmap/before").is_ok()).then_some(())
     };
     Ok(cluster.vm.until(t.within(120), is_restored)?)
+}
+
+/// Name and process of each program among these services, but for [`LOSES_LEASES`]: its certificate had ended, and a slow host takes its
+/// time.
+pub(crate) fn programs(services: Vec<ServiceStatus>) -> impl Iterator<Item = (String, u64)> {
+    let programs = services.into_iter().filter_map(|service| Some((service.name, service.pid?)));
+    programs.filter(|(name, _)| name != LOSES_LEASES)
 }
 
 /// Life of certificates, in seconds: each is renewed at half of it. Who does not read a new one has an end then.
@@ -251,9 +261,6 @@ fn renewed_certificates(t: &Context) -> anyhow::Result<()> {
     }
     Ok(())
 }
-
-/// Line of a member's life that fault injection holds.
-const STANDS_STILL: &str = "a member's life stands still";
 
 /// How often a kubelet renews its node's lease.
 const RENEWED: Duration = Duration::from_secs(10);
@@ -411,11 +418,8 @@ impl Cluster {
         self.wait_node()
     }
 
-    /// Name and process of each program, but for [`LOSES_LEASES`].
     fn programs(&self) -> anyhow::Result<Vec<(String, u64)>> {
-        let services = self.owner.services(NAME, &self.vm)?.into_iter();
-        let programs = services.filter_map(|service| Some((service.name, service.pid?)));
-        Ok(programs.filter(|(name, _)| name != LOSES_LEASES).collect())
+        Ok(programs(self.owner.services(NAME, &self.vm)?).collect())
     }
 
     /// File of a snapshot with an object `before` in it.

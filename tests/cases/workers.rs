@@ -1,13 +1,13 @@
 //! Kubernetes on several machines: one command makes two workers, of which the first serves the Kubernetes API, and saves them; what is
 //! asked of them is asked of copies.
 
-use crate::{Case, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, object_file, web_pod};
+use crate::{Case, Context, FleetKind, Prerequisite, ServiceStatus, Starts, endpoint_by_hand, object_file, web_pod};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::openmetrics;
 
 use super::cluster::{Cluster, NAME, patience};
-use super::kube::{LOSES_LEASES, POD, UNCHECKED};
+use super::kube::{self, POD, UNCHECKED};
 use super::saved::DAYS;
 
 /// The machines are made with nothing beside them, as that of `kube.rs` is.
@@ -371,15 +371,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Name and process of each program that these machines run, but for [`LOSES_LEASES`]: its certificate had ended, and a slow host
-    /// takes its time.
+    /// Each program that these machines run, as [`kube::programs`] has it.
     fn programs(&self, machines: &[&str]) -> anyhow::Result<Vec<String>> {
         let mut programs = Vec::new();
         for machine in machines {
-            let answer = self.ask(&["-m", machine, "machine", "services"])?;
-            let services = answer.as_array().context("a list of services")?.iter();
-            let running = services.filter(|service| service["pid"].is_u64() && service["name"] != LOSES_LEASES);
-            programs.extend(running.map(|service| format!("{machine} {} {}", service["name"], service["pid"])));
+            let services = ServiceStatus::read_all(&self.ask(&["-m", machine, "machine", "services"])?)?;
+            programs.extend(kube::programs(services).map(|(name, process)| format!("{machine} {name} {process}")));
         }
         Ok(programs)
     }

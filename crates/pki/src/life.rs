@@ -17,7 +17,7 @@ pub fn service_life() -> Duration {
     Duration::from_secs(DAY)
 }
 
-/// Makes it this many seconds, for all that this program issues from now on.
+/// Has services' certificates last this many seconds, all that this program issues from now on.
 #[cfg(feature = "faults")]
 pub fn inject_service_life(seconds: u64) {
     LIFE.store(seconds, std::sync::atomic::Ordering::Relaxed);
