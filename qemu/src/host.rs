@@ -70,6 +70,12 @@ fn processor_khz(cpuinfo: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(thousandths).filter(|khz| *khz > 0)
 }
 
+/// Processors that programs of this host may use; 1 where that cannot be found out.
+#[must_use]
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, Into::into)
+}
+
 /// Memory that programs of this host may use, in MiB: all of the host's, or what the control group we are in allows.
 /// How much of it is free now is another question: a machine takes its memory as it touches it.
 #[must_use]

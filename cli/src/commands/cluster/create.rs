@@ -17,7 +17,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 use image::{Manifest, VerityPlace};
 use model::{BootClass, NodeName};
-use qemu::host;
+use qemu::host::{self, Host};
 
 use super::coordinators;
 use super::joining::Joining;
@@ -123,9 +123,10 @@ struct Build {
     /// The files of a build [default: $CAIRN_IMAGE_DIR, else out/image]
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
-    /// Virtual processors of a machine
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
-    cpus: u32,
+    /// Virtual processors of a machine [default: 2, or 1 where this host emulates
+    /// more machines than it has processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    cpus: Option<u32>,
     /// Size of its disk; it takes only what is written to it
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = quantity::bytes)]
     disk_size: u64,
@@ -232,7 +233,8 @@ impl Build {
         virtual_machine::fits_memory(memory_mib, kubernetes, host::memory_mib())?;
         virtual_machine::fits_beside(machines.into(), memory_mib, kubernetes, host::free_mib())?;
         let Manifest { cmdline, verity: VerityPlace { root_hash, .. }, .. } = virtual_machine::manifest(&image)?;
-        let (boot, cpus, tpm) = (self.boot, self.cpus, !self.no_tpm);
+        let cpus = || virtual_machine::cpus(machines.into(), Host::look().acceleration, host::processors());
+        let (boot, cpus, tpm) = (self.boot, self.cpus.unwrap_or_else(cpus), !self.no_tpm);
         let machine = VirtualMachine { boot, cpus, memory_mib, tpm, cmdline, image: root_hash, overlays: 0 };
         machine.fits_host()?;
         Ok(Plan { image, machine, disk_bytes: self.disk_size, capture: self.capture, choices: &self.choices })
