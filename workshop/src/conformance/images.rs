@@ -25,13 +25,12 @@ const NEEDED: &[Needed] = &[
     Needed { package: "bash", programs: &["/bin/bash"] },
     Needed { package: "bind9-dnsutils", programs: &["/usr/bin/dig"] },
     Needed { package: "curl", programs: &["/usr/bin/curl"] },
-    Needed { package: "dash", programs: &["/bin/dash"] },
     Needed { package: "iproute2", programs: &["/bin/ip", "/bin/ss"] },
     Needed { package: "libc-bin", programs: &["/usr/bin/getent"] },
     Needed { package: "netcat-openbsd", programs: &["/bin/nc.openbsd"] },
 ];
 
-/// The shell and most tools: one static program.
+/// Most tools: one static program.
 const BUSYBOX: &str = "/bin/busybox";
 /// Tools that busybox lacks, or has with too few options, by their names in an image. `/usr/bin` comes first in `PATH`.
 const TOOLS: &[(&str, &str)] = &[
@@ -40,14 +39,12 @@ const TOOLS: &[(&str, &str)] = &[
     ("/bin/ip", "usr/bin/ip"),
     ("/bin/ss", "usr/bin/ss"),
 ];
-/// Tools that ask for names by the C library or beside it, and shells: Debian's busybox as a shell runs its own `nc` and `ip`,
-/// wherever `PATH` leads.
-const RESOLVERS: &[(&str, &str)] = &[
-    ("/bin/bash", "bin/bash"),
-    ("/bin/dash", "bin/sh"),
-    ("/usr/bin/dig", "usr/bin/dig"),
-    ("/usr/bin/getent", "usr/bin/getent"),
-];
+/// Shell of all images. Debian's busybox as a shell runs its own `nc` and `ip`, wherever `PATH` leads, and hands on no variable like
+/// `data-1`, as upstream's newer one does.
+const SHELL: (&str, &str) = ("/bin/bash", "bin/sh");
+/// Tools that ask for names by the C library or beside it.
+const RESOLVERS: &[(&str, &str)] =
+    &[SHELL, ("/bin/bash", "bin/bash"), ("/usr/bin/dig", "usr/bin/dig"), ("/usr/bin/getent", "usr/bin/getent")];
 
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The last user, and the groups it is in, are those that specs expect in agnhost's image (its Dockerfile).
@@ -174,7 +171,7 @@ pub(super) fn write(built: &Built<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
                     process(&["/pause"], &[])
                 }
                 Content::Busybox => {
-                    content.system(&applets, &[])?;
+                    content.system(&applets, &[SHELL])?;
                     process(&[], &["sh"])
                 }
                 Content::Resolver => {

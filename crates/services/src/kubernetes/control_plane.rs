@@ -61,6 +61,8 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             "--allow-privileged=true".to_owned(),
             format!("--service-cluster-ip-range={}", PREFIXES.services),
             format!("--service-account-issuer={ISSUER}"),
+            // Else it names its own address, which no pod reaches.
+            format!("--service-account-jwks-uri={ISSUER}/openid/v1/jwks"),
             format!("--service-account-key-file={SERVICE_ACCOUNT_PUBLIC}"),
             format!("--service-account-signing-key-file={SERVICE_ACCOUNT_KEY}"),
             // A token that a pod was given for an hour is worth an hour, not a year.
