@@ -4,7 +4,7 @@
 use anyhow::ensure;
 use model::ClusterRole;
 
-use crate::campaign::{Campaign, Event, Events, Last, Time};
+use crate::campaign::{Campaign, Endures, Event, Events, KubeCampaign, KubeEvent, Last, Time};
 use crate::{Case, Context, Departure, FleetKind, Off, Prerequisite, Starts};
 
 pub(crate) const CASES: &[Case] = &[
@@ -23,6 +23,12 @@ pub(crate) const CASES: &[Case] = &[
     case("all come back at other addresses, one with an old directory", &["D11", "K4", "K6", "M3"], elsewhere),
     case("three coordinators and nine nodes reach one another", &["N2", "N4"], waves),
 ];
+
+/// A case on a copy of the two machines of `workers.rs`.
+pub(crate) const KUBE: &[Case] = &[Case {
+    starts: Starts::From(FleetKind::Workers),
+    ..case("all workers lose power, and each pod finds its volume", &["W1", "S10"], powerless)
+}];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(FIVE), run }
@@ -121,4 +127,12 @@ fn waves(t: &Context) -> anyhow::Result<()> {
     let [coordinators, nodes] = [campaign.coordinators(), campaign.nodes()].map(|machines| machines.len());
     ensure!([coordinators, nodes] == [3, 9], "{coordinators} coordinators and {nodes} nodes");
     campaign.hides_all()
+}
+
+/// Objects in etcd and the number that each pod told were durable before they were acknowledged.
+fn powerless(t: &Context) -> anyhow::Result<()> {
+    let mut campaign = KubeCampaign::copy(t)?;
+    campaign.live_through(t, &KubeEvent::AllOff { how: Off::AtOnce })?;
+    t.measured(&format!("{} changes were acknowledged, none is lost", campaign.acknowledged()));
+    Ok(())
 }

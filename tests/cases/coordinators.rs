@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     Case, CommandRefusal, Context, Departure, Fleet, FleetKind, FleetSize, LAID_DOWN, NAME, Off, PacketKind,
-    Prerequisite, SEES_RECORDS, Starts, Writer, name, wait_state,
+    Prerequisite, SEES_RECORDS, Starts, Tickets, Writer, name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -66,7 +66,7 @@ const EPOCH_STANDS: &str = "holders=3";
 fn under_a_writer(
     t: &Context,
     fleet: &mut Fleet,
-    work: impl FnOnce(&mut Fleet, &Writer) -> anyhow::Result<()>,
+    work: impl FnOnce(&mut Fleet, &Writer<Tickets>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let writer = fleet.writer()?;
     writer.goes_on(1, t.within(30))?;

@@ -11,8 +11,8 @@ use oci::{Archive, Blob, BlobDigest, ImageName, ImageOrigin, MANIFEST_TYPES};
 use serde_json::json;
 use tonic::Code;
 
-use super::cluster::{self, text};
 use super::kube::{self, POD};
+use crate::owned::{self, text};
 
 /// Cases on copies: of two workers, and of one machine.
 pub(crate) const CASES: &[Case] = &[
@@ -37,7 +37,7 @@ const NAME: &str = "registry.example/own/app:1";
 const BALLAST: usize = 4 << 20;
 
 fn imported(t: &Context) -> anyhow::Result<()> {
-    let cluster = cluster::Cluster::copy_of(t, FleetKind::Workers)?;
+    let cluster = owned::Cluster::copy_of(t, FleetKind::Workers)?;
     let file = t.dir().join("app.tar");
     fs::create_dir_all(t.dir()).context("make the case's directory")?;
     fs::write(&file, archive(NAME, &vec![7; BALLAST])?).context("write the archive")?;

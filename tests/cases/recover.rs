@@ -11,7 +11,7 @@ use pki::PrivateKey;
 use qemu::Vm;
 use serde_json::Value;
 
-use super::cluster::Cluster;
+use crate::owned::Cluster;
 use crate::{Case, Context, FleetKind, Owner, Prerequisite, Starts, Stranger, same_machine, stays};
 
 pub(crate) const CASES: &[Case] = &[

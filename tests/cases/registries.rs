@@ -5,9 +5,9 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::cluster;
 use super::kube::{self, POD};
 use super::network::HOST;
+use crate::owned;
 use crate::{Case, Context, FleetKind, ImageRegistry, Prerequisite, SAID, Starts, web_pod};
 
 /// Cases on copies of one machine, and of two.
@@ -63,14 +63,14 @@ fn proved(t: &Context) -> anyhow::Result<()> {
 /// A place where nothing listens is said to be a mirror, and containerd's log of that machine names it.
 fn told(t: &Context) -> anyhow::Result<()> {
     const MIRROR: &str = "http://127.0.0.1:9";
-    let cluster = cluster::Cluster::copy_of(t, FleetKind::Workers)?;
+    let cluster = owned::Cluster::copy_of(t, FleetKind::Workers)?;
     cluster.run(&["registry", "set", "registry.example", "--mirror", MIRROR])?;
     let mut pod = web_pod("app", false);
     pod["spec"]["nodeName"] = "m2".into();
     pod["spec"]["containers"][0]["image"] = "registry.example/own/app:1".into();
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
     cluster.apply(t, &pod)?;
-    let tried = |cluster: &cluster::Cluster| {
+    let tried = |cluster: &owned::Cluster| {
         let log = cluster.run(&["-m", "m2", "machine", "logs", "containerd"])?;
         Ok(vec![log.contains("127.0.0.1:9").to_string()])
     };

@@ -4,8 +4,8 @@ use crate::{Case, Context, Image, Prerequisite, Starts, web_pod};
 use anyhow::ensure;
 use serde_json::json;
 
-use super::cluster::{Cluster, NAME, patience, text};
 use super::kube::POD;
+use crate::owned::{Cluster, NAME, patience, text};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "a sandboxed pod runs on a kernel of its own",

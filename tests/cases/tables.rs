@@ -76,6 +76,7 @@ pub const TABLES: &[CaseTable] = &[
     of!(siege, Alone),
     of!(kube, Alone),
     of!(workers, Alone),
+    of!(campaign::KUBE, Alone),
     of!(sandbox, Alone),
     of!(pods::ALONE, Alone),
     of!(kube::COPIES, Alone),

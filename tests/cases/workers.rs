@@ -6,9 +6,9 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::openmetrics;
 
-use super::cluster::{Cluster, NAME, patience};
 use super::kube::{self, POD, UNCHECKED};
 use super::saved::DAYS;
+use crate::owned::{Cluster, NAME, patience};
 
 /// The machines are made with nothing beside them, as that of `kube.rs` is.
 pub(crate) const CASES: &[Case] = &[Case {
@@ -178,7 +178,10 @@ fn told(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By the files and commands that the README shows of three machines.
+/// Path of a pod of the example's.
+const SHOP: &str = "/api/v1/namespaces/shop/pods/shop-0:8080/proxy/";
+
+/// By the files and commands that the README shows of three machines. A pod that is made anew has its volume again.
 fn shown(t: &Context) -> anyhow::Result<()> {
     const ANSWERS: [&str; 2] = ["Hello from web"; 2];
     let cluster = Cluster::copy_of(t, WORKERS)?;
@@ -197,9 +200,15 @@ fn shown(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["rollout", "status", "statefulset/shop", "--namespace=shop", "--timeout=600s"])?;
     let volumes = cluster.run(&["volume", "list"])?;
     ensure!(
-        ["m1", "m2", "shop/data-shop-0", "shop/data-shop-1"].iter().all(|part| volumes.contains(part)),
+        ["m1", "m2", "shop/data-shop-0", "shop/data-shop-1", "shop/data-shop-2"]
+            .iter()
+            .all(|part| volumes.contains(part)),
         "{volumes}"
     );
+    let visit = |cluster: &Cluster| Ok(vec![cluster.kubectl(&["get", "--raw", SHOP])?]);
+    ensure!(visit(&cluster)? == ["Hello from shop-0, visit 1\n"], "on a new volume");
+    cluster.kubectl(&["delete", "pod/shop-0", "--namespace=shop"])?;
+    cluster.comes_to(&["Hello from shop-0, visit 2\n"], t.within(60), visit)?;
     example(&apply, "policy")?;
     come_to(&["nothing"; 2])?;
     example(&delete, "policy")?;

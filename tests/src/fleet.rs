@@ -4,6 +4,7 @@
 //! It knows which machines there should be and which of them coordinate, and must never take that from the cluster itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::PoisonError;
@@ -116,6 +117,15 @@ pub enum Off {
     AtOnce,
     /// The power button is pressed.
     InOrder,
+}
+
+impl fmt::Display for Off {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtOnce => "killed",
+            Self::InOrder => "switched off in order",
+        })
+    }
 }
 
 /// Name of the machine with this number.

@@ -3,21 +3,21 @@
 //! choose by anything but the seed what happens.
 
 use std::{
-    env,
+    env, fmt,
     hash::{BuildHasher, RandomState},
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
 use ::image::ImageProfile;
-use ::tests::campaign::{Events, Length, campaign, disks};
+use ::tests::campaign::{Events, KubeEvents, KubeMachines, Length, campaign, disks, kube_campaign};
 use anyhow::{Context, Result, anyhow};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use xtask::{cache::BuildCache, progress::say, workspace::Workspace};
 
-use crate::{ci, programs};
+use crate::{ci, components, programs};
 
 /// Kind of campaign, with its options.
 #[derive(Debug, Subcommand)]
@@ -38,22 +38,14 @@ pub(crate) enum Campaign {
         once: bool,
     },
     /// Five virtual machines of one cluster: cuts, kills, changes of roles, power cuts, under somebody who writes
-    Cluster {
-        /// For how long, such as 10m or 1h; the event that is under way then is ended
-        #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time, conflicts_with = "events")]
-        lasts: Duration,
-        /// So many events
-        #[arg(long, value_name = "NUMBER")]
-        events: Option<usize>,
-        /// Number that all events follow from. Without it, another one in each run
-        #[arg(long, value_name = "N")]
-        seed: Option<u64>,
-        /// Only print what would happen
-        #[arg(long, requires = "events")]
-        plan: bool,
-        /// Where all files of the machines lie
-        #[arg(long, value_name = "DIR", default_value = "target/campaign")]
-        out: PathBuf,
+    Cluster(Machines),
+    /// Virtual machines that run Kubernetes, the same under somebody who makes objects and visits a StatefulSet's pods
+    Kube {
+        #[command(flatten)]
+        options: Machines,
+        /// So many: 3 control planes, or 2, of which one is a worker alone, as two processors without KVM can carry them
+        #[arg(long, value_name = "NUMBER", default_value = "3", value_parser = kube_machines)]
+        machines: KubeMachines,
     },
     /// A lone coordinator, a byte of whose disk is flipped while it is off: it runs or says why not, and never restarts by itself
     Disks {
@@ -67,6 +59,26 @@ pub(crate) enum Campaign {
         #[arg(long, value_name = "DIR", default_value = "target/campaign")]
         out: PathBuf,
     },
+}
+
+/// Options of a campaign of machines.
+#[derive(Debug, Args)]
+pub(crate) struct Machines {
+    /// For how long, such as 10m or 1h; the event that is under way then is ended
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time, conflicts_with = "events")]
+    lasts: Duration,
+    /// So many events
+    #[arg(long, value_name = "NUMBER")]
+    events: Option<usize>,
+    /// Number that all events follow from. Without it, another one in each run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Only print what would happen
+    #[arg(long, requires = "events")]
+    plan: bool,
+    /// Where all files of the machines lie
+    #[arg(long, value_name = "DIR", default_value = "target/campaign")]
+    out: PathBuf,
 }
 
 /// Lives through it.
@@ -85,23 +97,22 @@ pub(crate) fn live(workspace: &Workspace, cache: &BuildCache, asked: Campaign) -
             // Not linked here: it is built alone, without the machines that are.
             programs::run("sim", "campaign", words)
         }
-        Campaign::Cluster { events: Some(events), seed, plan: true, .. } => {
-            let seed = seed.unwrap_or_else(drawn);
-            say(format_args!("seed {seed}"));
-            let events = Events::of(seed).take(events).enumerate();
-            events.for_each(|(number, event)| say(format_args!("{:>6}. {event}", number + 1)));
-            Ok(())
+        Campaign::Cluster(machines) => {
+            let live = |seed, length, out: &Path| campaign(seed, length, out, |line| say(line));
+            machines.live(workspace, cache, ("cluster", &[HostTool::Cairnctl]), Events::of, live)
         }
-        Campaign::Cluster { lasts, events, seed, out, .. } => {
-            with_what_it_needs(workspace, cache, &["CAIRN_IMAGE_DIR"], ImageProfile::Release)?;
-            let seed = seed.unwrap_or_else(drawn);
-            say(format_args!("seed {seed}"));
-            let lived = campaign(seed, events.map_or(Length::Time(lasts), Length::Events), &out, |line| say(line));
-            lived.map_err(|error| anyhow!("{error:#}\nagain: cargo xtask campaign cluster --seed {seed}"))
+        Campaign::Kube { options, machines } => {
+            let live = |seed, length, out: &Path| kube_campaign(seed, machines, length, out, |line| say(line));
+            let name = match machines {
+                KubeMachines::Two => "kube --machines 2",
+                KubeMachines::Three => "kube",
+            };
+            let tools = [HostTool::Cairnctl, HostTool::Kubectl];
+            options.live(workspace, cache, (name, &tools), |seed| KubeEvents::of(seed, machines), live)
         }
         Campaign::Disks { flips, seed, out } => {
             let variables = ["CAIRN_IMAGE_DIR", "CAIRN_DEBUG_IMAGE_DIR"]; // its machine itself says where its files lie
-            with_what_it_needs(workspace, cache, &variables, ImageProfile::Debug)?;
+            with_what_it_needs(workspace, cache, &variables, ImageProfile::Debug, &[HostTool::Cairnctl])?;
             let seed = seed.unwrap_or_else(drawn);
             say(format_args!("seed {seed}"));
             let lived = disks(seed, usize::try_from(flips).unwrap_or(usize::MAX), &out, |line| say(line));
@@ -110,23 +121,75 @@ pub(crate) fn live(workspace: &Workspace, cache: &BuildCache, asked: Campaign) -
     }
 }
 
-/// Goes on where the environment names an image and a `cairnctl`, as it does for cases. Otherwise both are built, and this program
+impl Machines {
+    /// Lives through the events of a seed by `live`, or prints them.
+    fn live<E: Iterator<Item: fmt::Display>>(
+        self,
+        workspace: &Workspace,
+        cache: &BuildCache,
+        (name, tools): (&str, &[HostTool]),
+        events_of: impl FnOnce(u64) -> E,
+        live: impl FnOnce(u64, Length, &Path) -> Result<()>,
+    ) -> Result<()> {
+        let Self { lasts, events, seed, plan, out } = self;
+        if !plan {
+            with_what_it_needs(workspace, cache, &["CAIRN_IMAGE_DIR"], ImageProfile::Release, tools)?;
+        }
+        let seed = seed.unwrap_or_else(drawn);
+        say(format_args!("seed {seed}"));
+        if plan {
+            let events = events_of(seed).take(events.unwrap_or_default()).enumerate();
+            events.for_each(|(number, event)| say(format_args!("{:>6}. {event}", number + 1)));
+            return Ok(());
+        }
+        let lived = live(seed, events.map_or(Length::Time(lasts), Length::Events), &out);
+        lived.map_err(|error| anyhow!("{error:#}\nagain: cargo xtask campaign {name} --seed {seed}"))
+    }
+}
+
+/// A program of the host that machines are asked by.
+#[derive(Debug, Clone, Copy)]
+enum HostTool {
+    Cairnctl,
+    Kubectl,
+}
+
+impl HostTool {
+    const fn variable(self) -> &'static str {
+        match self {
+            Self::Cairnctl => "CAIRN_CAIRNCTL",
+            Self::Kubectl => "CAIRN_KUBECTL",
+        }
+    }
+
+    fn built(self, workspace: &Workspace, cache: &BuildCache) -> Result<PathBuf> {
+        match self {
+            Self::Cairnctl => programs::cairnctl(workspace),
+            Self::Kubectl => components::kubectl(workspace, cache),
+        }
+    }
+}
+
+/// Goes on where the environment names an image and these tools, as it does for cases. Otherwise they are built, and this program
 /// starts anew in an environment that names them.
 fn with_what_it_needs(
     workspace: &Workspace,
     cache: &BuildCache,
     image_variables: &[&str],
     profile: ImageProfile,
+    tools: &[HostTool],
 ) -> Result<()> {
-    const CAIRNCTL: &str = "CAIRN_CAIRNCTL";
-    if image_variables.iter().chain([&CAIRNCTL]).all(|variable| env::var_os(variable).is_some()) {
+    let variables = image_variables.iter().copied().chain(tools.iter().map(|tool| tool.variable()));
+    if variables.into_iter().all(|variable| env::var_os(variable).is_some()) {
         return Ok(());
     }
     let image = ci::image_under_test(workspace, cache, profile)?;
     let mut itself = Command::new(env::current_exe().context("find this program")?);
-    itself.args(env::args_os().skip(1)).env(CAIRNCTL, programs::cairnctl(workspace)?);
-    Err(itself.envs(image_variables.iter().map(|variable| (variable, &image))).exec())
-        .context("start this program anew")
+    itself.args(env::args_os().skip(1)).envs(image_variables.iter().map(|variable| (variable, &image)));
+    for tool in tools {
+        itself.env(tool.variable(), tool.built(workspace, cache)?);
+    }
+    Err(itself.exec()).context("start this program anew")
 }
 
 /// A seed of few digits: whoever reads it may have to type it.
@@ -145,6 +208,14 @@ fn time(text: &str) -> Result<Duration, &'static str> {
     };
     let number: u64 = number.parse().map_err(|_| bad)?;
     number.checked_mul(seconds).filter(|all| *all > 0).map(Duration::from_secs).ok_or(bad)
+}
+
+fn kube_machines(text: &str) -> Result<KubeMachines, &'static str> {
+    match text {
+        "2" => Ok(KubeMachines::Two),
+        "3" => Ok(KubeMachines::Three),
+        _ => Err("there are 2 or 3"),
+    }
 }
 
 #[cfg(test)]

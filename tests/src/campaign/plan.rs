@@ -283,10 +283,6 @@ fn names(machines: &[u32]) -> String {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let off = |how: &Off| match how {
-            Off::AtOnce => "killed",
-            Off::InOrder => "switched off in order",
-        };
         match self {
             Self::Cut { machines, way, changes } => {
                 let way = match way {
@@ -305,12 +301,12 @@ impl fmt::Display for Event {
                     Time::YearAhead => ", and back with clocks a year ahead",
                     Time::YearBehind => ", and back with clocks a year behind",
                 };
-                write!(f, "{} are {} for {changes} changes{clock}", names(machines), off(how))
+                write!(f, "{} are {how} for {changes} changes{clock}", names(machines))
             }
             Self::Moves { machine } => write!(f, "{} comes back at another address", name(*machine)),
             Self::Reset { machines } => write!(f, "{} are reset", names(machines)),
             Self::AllOff { how, order, last, moved } => {
-                write!(f, "all are {}, and back as {}", off(how), names(order))?;
+                write!(f, "all are {how}, and back as {}", names(order))?;
                 if *last == Last::Afterwards {
                     f.write_str(", the last when the others are well")?;
                 }

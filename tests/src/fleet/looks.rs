@@ -19,7 +19,7 @@ use super::{Fleet, MESH_CHANGED, NAME, SEES_RECORDS, capture_of, name, row_of};
 use crate::capture::{PacketKind, kinds, others};
 use crate::records::Records;
 use crate::stranger::Stranger;
-use crate::writer::Writer;
+use crate::writer::{Tickets, Writer};
 use crate::{Context, Owner, public_api};
 
 impl Fleet {
@@ -140,8 +140,8 @@ impl Fleet {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn writer(&self) -> anyhow::Result<Writer> {
-        Writer::start(&self.owner, Arc::clone(&self.places))
+    pub fn writer(&self) -> anyhow::Result<Writer<Tickets>> {
+        Writer::start(Tickets::new(&self.owner, Arc::clone(&self.places))?)
     }
 
     /// Waits until all machines that are on are one cluster: each runs, and reaches each other one over the VPN; each coordinator that
@@ -170,7 +170,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When one does not in time, or something is lost.
-    pub fn read_back(&self, writer: &Writer, deadline: Deadline) -> anyhow::Result<()> {
+    pub fn read_back(&self, writer: &Writer<Tickets>, deadline: Deadline) -> anyhow::Result<()> {
         for machine in self.coordinators() {
             let place = self.place(machine)?;
             let read = self
