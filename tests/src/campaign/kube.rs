@@ -107,7 +107,7 @@ impl Endures for KubeCampaign {
                 self.cluster.run(&["cluster", "start"]).map(drop)
             }
             KubeEvent::Drained { machine, changes } => {
-                let drain = ["machine", "drain", machine, "--timeout", &patience];
+                let drain = ["machine", "drain", machine, "--force", "--timeout", &patience];
                 self.meanwhile(t, *changes, &drain, &["machine", "drain", machine, "--undo"])
             }
             KubeEvent::NoControlPlane { machine, changes } => {
