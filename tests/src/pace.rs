@@ -1,10 +1,8 @@
 //! How fast machines are on this host, and so how long to wait and how many cases to run at once. Pure but for [`HostPace::here`].
 
-use std::num::NonZero;
-use std::thread;
 use std::time::Duration;
 
-use qemu::host::{Acceleration, Host};
+use qemu::host::{self, Acceleration, Host};
 
 /// Speed of a host that runs guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +17,7 @@ impl HostPace {
     /// The speed of this host.
     #[must_use]
     pub fn here() -> Self {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { acceleration: Host::look().acceleration, processors }
+        Self { acceleration: Host::look().acceleration, processors: host::processors() }
     }
 
     /// Time that a step of `seconds` with acceleration may take here. Emulation is about five times slower, and a busy

@@ -54,7 +54,7 @@ impl KubeCampaign {
         let writer = Writer::start(Objects::new(&cluster.owner))?;
         let past = Trail::default();
         let campaign = Self { cluster, machines, writer, past };
-        // Each pod has told a number then.
+        // As many as a turn through all pods and an object.
         campaign.goes_on(t, 4)?;
         Ok(campaign)
     }

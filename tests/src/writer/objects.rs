@@ -71,7 +71,7 @@ impl Writer<Objects> {
     /// All pods count on from all that they have told, and all objects are there.
     ///
     /// # Errors
-    /// What is lost; what cannot be asked when the deadline passes.
+    /// When something is lost, or cannot be asked before the deadline passes.
     pub(crate) fn read_back(&self, deadline: Deadline) -> anyhow::Result<()> {
         loop {
             match self.between(Objects::look) {

@@ -1,5 +1,5 @@
 //! Events that happen to machines with Kubernetes in a campaign: a list that follows from a seed, and from nothing else. Pure.
-//! Of three control planes two are left alone, unless all machines are switched off.
+//! Two of three control planes are left alone, unless all machines are switched off.
 
 use std::fmt;
 
