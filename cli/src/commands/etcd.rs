@@ -209,7 +209,8 @@ impl Defragment {
         Ok(())
     }
 
-    /// A session with the coordinator whose etcd leads, which alone defragments members; those that are named.
+    /// A session with the coordinator whose etcd leads, which alone defragments members; those that are named. Whoever says that it
+    /// leads reaches it over the VPN, and this host may not.
     async fn at_the_leader(&self, context: &Context) -> Result<(Session, BTreeSet<MachineId>), Failure> {
         let (mut session, meant) = context.open_coordinator().await?;
         context.hear(&meant, &session.machines().await?.rows)?;
@@ -223,7 +224,10 @@ impl Defragment {
         let is_here = |leader: &&ListedEtcd| meant.pins().is_some_and(|pins| pins.machine == leader.machine);
         if let Some(leader) = leader.filter(|leader| !is_here(leader)) {
             let name = meant.record.name_here(leader.machine).unwrap_or(&leader.name);
-            session = context.about(&meant.record.name, name).open().await?.0;
+            let through = Some(context.through.as_ref().unwrap_or(meant.name())).filter(|through| *through != name);
+            let about = context.about(&meant.record.name, name);
+            let led = Context { through: through.cloned(), address: context.address.clone(), ..about };
+            session = led.open().await?.0;
         }
         Ok((session, asked))
     }
