@@ -241,12 +241,15 @@ fn opens_nothing(t: &Context, fleet: &Fleet) -> anyhow::Result<()> {
 
 fn defragmented(t: &Context) -> anyhow::Result<()> {
     let fleet = Fleet::copy(t, THREE)?;
-    let listed = fleet.ask(&["etcd", "status"])?;
-    let members = listed["members"].as_array().context("a list of members")?;
-    ensure!(members.len() == 3 && members.iter().all(|member| member["answers"] == true), "{listed:#}");
-    let mut leaders = members.iter().filter(|member| member["role"] == "leader");
-    let leader = leaders.next().context("one leads")?;
-    ensure!(leaders.next().is_none(), "{listed:#}");
+    let leader = fleet.until(t.within(10), || {
+        let listed = fleet.ask(&["etcd", "status"])?;
+        let members = listed["members"].as_array().context("a list of members")?;
+        ensure!(members.len() == 3 && members.iter().all(|member| member["answers"] == true), "{listed:#}");
+        let mut leaders = members.iter().filter(|member| member["role"] == "leader");
+        let leader = leaders.next().context("one leads")?;
+        ensure!(leaders.next().is_none(), "{listed:#}");
+        Ok(leader.clone())
+    })?;
     let done = fleet.ask(&["etcd", "defragment"])?;
     let names: Vec<_> = done["defragmented"].as_array().into_iter().flatten().map(|member| &member["name"]).collect();
     let once: BTreeSet<_> = names.iter().filter_map(|name| name.as_str()).collect();
