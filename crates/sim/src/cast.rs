@@ -15,8 +15,8 @@ use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId,
-    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, PortProtocol, RegistryHost, RootHash, Secret,
-    UplinkPort, UserPubKey, Uuid, VpnPubKey,
+    MachinePubKey, MirrorUrl, NodeName, OwnerPubKey, POD_PREFIX, PortProtocol, Prefixes, RegistryHost, RootHash,
+    Secret, UplinkPort, UserPubKey, Uuid, VpnPubKey,
 };
 
 /// Time that a world's clocks show in the beginning.
@@ -172,8 +172,7 @@ pub fn creation(vpn_prefix: Ipv4Prefix) -> FirstRecords {
     let policy = Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(1, 2, 0) };
     let cluster = Cluster {
         id: CLUSTER,
-        vpn_prefix,
-        pods_prefix: POD_PREFIX,
+        prefixes: Prefixes::of(vpn_prefix),
         policy,
         owners: vec![owner(1)],
         recoveries: 0,

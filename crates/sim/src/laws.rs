@@ -86,7 +86,7 @@ impl Laws {
                 }
                 Key::Cluster => {
                     let cluster = Cluster::decode(value).map_err(|error| unread(&error))?;
-                    self.vpn_prefix = Some(cluster.vpn_prefix);
+                    self.vpn_prefix = Some(cluster.prefixes.vpn);
                     let (before, now) = (self.recoveries, cluster.recoveries);
                     holds("no recovery is forgotten", before <= now, || format!("{before}, then {now}"))?;
                     self.recoveries = now;

@@ -20,7 +20,7 @@
 //!   `crates/sim/src/esp.rs`
 //! - Nothing of a coordinator is erased while its units run, or by one voice; no unit runs without its role:
 //!   `crates/sim/src/laws/life.rs`
-//! - Each law is broken by a fault that is put in for it: `crates/sim/tests/laws.rs`
+//! - Each law is broken by a fault that is put in for it: `crates/sim/tests/laws.rs`, `crates/sim/tests/life.rs`
 
 pub mod cast;
 pub mod esp;
