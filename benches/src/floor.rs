@@ -35,11 +35,13 @@ pub const COMMAND_LINE: &str = "root=/dev/vda rootfstype=erofs ro init=/bin/init
 /// The machine. Only the cluster's id differs from Cairn's, which is drawn at create.
 #[must_use]
 pub fn plan() -> ServicePlan {
+    let prefixes = Prefixes::of(VPN_PREFIX);
     ServicePlan {
         machine: MachineId([0; 16]),
         node: NodeName::chosen(NODE).expect("a constant of lower-case letters"),
         cluster: ClusterId([0; 16]),
-        assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
+        assignment: Assignment::first(&prefixes, KubernetesRole::ALL.iter().copied().collect()),
+        prefixes,
         // It has no users: nobody but the apiserver ever calls.
         etcd: Some(EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known }),
         bin: "/bin",

@@ -8,14 +8,16 @@ use aws_lc_rs::rand;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use enrol::config::{ConfigError, Create, EnrolmentConfig, Intent, Redeem, WithoutTpm};
+use keys::network::judge_prefixes;
 use keys::ticket::Ticket;
 use model::{
     BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig,
-    NodeName, OwnerPubKey, Secret, VPN_PREFIX,
+    NodeName, OwnerPubKey, Prefixes, Secret, VPN_PREFIX,
 };
 use zeroize::Zeroizing;
 
 use crate::failure::{Advice, Code};
+use crate::networks;
 use crate::store::Owner;
 
 /// Options for any machine's config.
@@ -38,9 +40,18 @@ pub(crate) struct Founding {
     /// manual, by the owner
     #[arg(long, value_name = "POLICY", default_value = ColdStart::Automatic.word(), value_parser = cold_start())]
     cold_start: ColdStart,
-    /// Where VPN addresses come from
-    #[arg(long, value_name = "PREFIX", default_value_t = VPN_PREFIX, value_parser = prefix)]
-    vpn_prefix: Ipv4Prefix,
+    /// Where VPN addresses come from, 8 to 24 bits [usually 10.118.0.0/16]
+    ///
+    /// No network around a machine may have any of these, nor of those of pods and services. Unless they are chosen, the
+    /// three are of the first of three sets of which nothing is in a network of this host's.
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    vpn_prefix: Option<Ipv4Prefix>,
+    /// Where addresses of pods come from, a /24 for each worker [usually 10.244.0.0/16]
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    pod_prefix: Option<Ipv4Prefix>,
+    /// Where addresses of services come from, 12 to 24 bits [usually 10.96.0.0/16]
+    #[arg(long, value_name = "PREFIX", value_parser = prefix)]
+    service_prefix: Option<Ipv4Prefix>,
     /// Only etcd and the cluster's own API: no Kubernetes, up in seconds
     #[arg(long)]
     no_kubernetes: bool,
@@ -55,6 +66,8 @@ pub(crate) struct Wanted<'a> {
     pub node: Option<&'a NodeName>,
     /// Static address of the machine; DHCP where there is none.
     pub network: Option<&'a StaticNetwork>,
+    /// Address at which the machine is now, where that is known.
+    pub at: Option<Ipv4Addr>,
     /// Whether the machine creates a cluster or joins one.
     pub becomes: Becomes<'a>,
 }
@@ -135,15 +148,19 @@ pub(crate) enum Becomes<'a> {
 
 /// A config for a machine, signed by `owner`.
 pub(crate) fn sign(wanted: Wanted<'_>, owner: &Owner) -> Result<SignedConfig, EnrolmentError> {
-    let Wanted { choices, node, network, becomes } = wanted;
+    let Wanted { choices, node, network, at, becomes } = wanted;
+    let network = network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?;
     let (first_contact, intent) = match becomes {
-        Becomes::First(founding, secret) => (secret, Intent::Create(choices.create(founding, owner))),
+        Becomes::First(founding, secret) => {
+            let at = at.and_then(|at| Ipv4Prefix::around(at, 24).ok());
+            let taken: Vec<_> = networks::of_this_host().into_iter().chain(near(&network)).chain(at).collect();
+            (secret, Intent::Create(choices.create(founding, &taken, owner)))
+        }
         Becomes::Joins(ticket) => {
             let unkept = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| EnrolmentError::Random))?;
             (FirstContact(unkept), Intent::Redeem(choices.redeem(owner, ticket)))
         }
     };
-    let network = network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?;
     let config = EnrolmentConfig { node: node.cloned(), first_contact, network, intent };
     let bytes = config.sign(&owner.signing_key())?;
     let digest = enrol::config::digest(&bytes);
@@ -151,14 +168,14 @@ pub(crate) fn sign(wanted: Wanted<'_>, owner: &Owner) -> Result<SignedConfig, En
 }
 
 impl Choices {
-    fn create(&self, founding: &Founding, owner: &Owner) -> Create {
+    fn create(&self, founding: &Founding, taken: &[Ipv4Prefix], owner: &Owner) -> Create {
         Create {
             owner_pub_key: owner.signing_key().public(),
             owner_recovery: owner.recovery_pub_key(),
             level: self.level,
             cold_start: founding.cold_start,
             without_tpm: self.without_tpm(),
-            vpn_prefix: founding.vpn_prefix,
+            prefixes: founding.prefixes(taken),
             kubernetes_roles: match founding.kubernetes() {
                 true => KubernetesRole::ALL.iter().copied().collect(),
                 false => BTreeSet::new(),
@@ -178,10 +195,43 @@ impl Choices {
     }
 }
 
+/// Prefixes that are tried one after another where none is chosen.
+const DEFAULTS: [Prefixes; 3] =
+    [Prefixes::of(VPN_PREFIX), of_16([172, 28], [172, 29], [172, 30]), of_16([100, 118], [100, 119], [100, 120])];
+
 impl Founding {
+    /// Prefixes that are chosen, and else the first default of which nothing is in a network that is taken; the first of all where each
+    /// has some: the machine may be elsewhere.
+    fn prefixes(&self, taken: &[Ipv4Prefix]) -> Prefixes {
+        let with = |usual: Prefixes| Prefixes {
+            vpn: self.vpn_prefix.unwrap_or(usual.vpn),
+            pods: self.pod_prefix.unwrap_or(usual.pods),
+            services: self.service_prefix.unwrap_or(usual.services),
+        };
+        let chosen = [self.vpn_prefix, self.pod_prefix, self.service_prefix];
+        let is_free = |prefixes: &Prefixes| {
+            let drawn = prefixes.rows().into_iter().zip(chosen).filter(|(_, chosen)| chosen.is_none());
+            judge_prefixes(*prefixes).is_ok()
+                && !drawn.into_iter().any(|((own, _), _)| taken.iter().any(|net| net.overlaps(own)))
+        };
+        DEFAULTS.map(with).into_iter().find(is_free).unwrap_or(with(DEFAULTS[0]))
+    }
+
     /// Whether pods will run.
     pub(crate) const fn kubernetes(&self) -> bool {
         !self.no_kubernetes
+    }
+}
+
+const fn of_16(vpn: [u8; 2], pods: [u8; 2], services: [u8; 2]) -> Prefixes {
+    Prefixes { vpn: Ipv4Prefix::of_16(vpn), pods: Ipv4Prefix::of_16(pods), services: Ipv4Prefix::of_16(services) }
+}
+
+/// Network of a machine with a static address.
+fn near(network: &NetworkConfig) -> Option<Ipv4Prefix> {
+    match network {
+        NetworkConfig::Static { address, prefix_bits, .. } => Ipv4Prefix::around(*address, *prefix_bits).ok(),
+        NetworkConfig::Dhcp => None,
     }
 }
 
@@ -225,7 +275,7 @@ mod tests {
     impl Line {
         fn wanted<'a>(&'a self, becomes: Becomes<'a>) -> Wanted<'a> {
             let Self { choices, network, node_name, .. } = self;
-            Wanted { choices, node: node_name.as_ref(), network: Some(network), becomes }
+            Wanted { choices, node: node_name.as_ref(), network: Some(network), at: None, becomes }
         }
     }
 
@@ -289,9 +339,43 @@ mod tests {
         assert_eq!((creates.level, creates.without_tpm), (Level::Encrypted, WithoutTpm::Unprotected));
         assert_eq!(creates.cold_start, ColdStart::Manual);
         assert_eq!(chosen.node, Some(NodeName::chosen("one").unwrap()));
-        assert_eq!(creates.vpn_prefix.to_string(), "10.0.0.0/16");
+        assert_eq!(creates.prefixes.vpn.to_string(), "10.0.0.0/16");
         assert!(creates.kubernetes_roles.is_empty());
         assert!(matches!(chosen.network, NetworkConfig::Static { prefix_bits: 24, gateway: Some(_), .. }));
+    }
+
+    /// Proves: H3
+    #[test]
+    fn prefixes_are_chosen_beside_the_networks_that_are_taken() {
+        let of = |options: &[&str], taken: &[&str]| {
+            let line = Line::parse_from([&["x"], options].concat());
+            let taken: Vec<_> = taken.iter().map(|net| net.parse().unwrap()).collect();
+            line.founding.prefixes(&taken).rows().map(|(prefix, _)| prefix.to_string())
+        };
+        let usual = ["10.118.0.0/16", "10.244.0.0/16", "10.96.0.0/16"];
+        let second = ["172.28.0.0/16", "172.29.0.0/16", "172.30.0.0/16"];
+        assert_eq!(of(&[], &[]), usual);
+        assert_eq!(of(&[], &["192.168.1.0/24", "10.0.2.0/24", "172.17.0.0/16"]), usual);
+        for taken in ["10.0.0.0/8", "10.244.3.0/24", "10.96.0.1/32", "10.118.0.0/15"] {
+            assert_eq!(of(&[], &[taken]), second, "{taken}");
+        }
+        assert_eq!(of(&[], &["10.0.0.0/8", "172.16.0.0/12"])[0], "100.118.0.0/16");
+        assert_eq!(of(&[], &["10.0.0.0/8", "172.16.0.0/12", "100.64.0.0/10"]), usual, "where each is taken");
+        // What is chosen stays, whatever is taken, and the others go round it.
+        assert_eq!(of(&["--vpn-prefix", "10.7.0.0/16"], &["10.7.0.0/16"]), ["10.7.0.0/16", usual[1], usual[2]]);
+        assert_eq!(of(&["--vpn-prefix", "10.244.0.0/16"], &[]), ["10.244.0.0/16", second[1], second[2]]);
+        let all = ["--vpn-prefix", "10.1.0.0/16", "--pod-prefix", "10.2.0.0/16", "--service-prefix", "10.3.0.0/20"];
+        assert_eq!(of(&all, &["10.0.0.0/8"]), ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/20"]);
+        let chosen = signed(&all).unwrap();
+        assert_eq!(create(&chosen).prefixes.rows().map(|(prefix, _)| prefix.to_string()), of(&all, &[]));
+        assert_eq!(
+            near(&signed(&["--static-address", "10.244.1.2/24"]).unwrap().network),
+            "10.244.1.0/24".parse().ok()
+        );
+        assert_eq!(
+            create(&signed(&["--static-address", "10.244.1.2/24"]).unwrap()).prefixes.vpn.to_string(),
+            second[0]
+        );
     }
 
     #[test]
@@ -299,8 +383,11 @@ mod tests {
         for bad in ["192.0.2.10", "192.0.2.10/33", "host/24"] {
             assert!(matches!(signed(&["--static-address", bad]), Err(EnrolmentError::StaticAddress(_))), "{bad}");
         }
-        assert!(matches!(signed(&["--vpn-prefix", "10.244.0.0/16"]), Err(EnrolmentError::Config(_))));
-        for line in [&["--level", "none"][..], &["--node-name", "A"], &["--vpn-prefix", "10.0.0.1/16"]] {
+        let twice = ["--vpn-prefix", "10.244.0.0/16", "--pod-prefix", "10.244.0.0/16"];
+        assert!(matches!(signed(&twice), Err(EnrolmentError::Config(_))));
+        for line in
+            [&["--level", "none"][..], &["--node-name", "A"], &["--vpn-prefix", "10.0.0.1/16"], &["--pod-prefix", "10"]]
+        {
             assert!(Line::try_parse_from([&["x"], line].concat()).is_err(), "{line:?}");
         }
     }

@@ -27,6 +27,7 @@ mod enrolment;
 mod failure;
 mod length;
 mod machine;
+mod networks;
 mod quantity;
 mod run;
 mod saved_cluster;

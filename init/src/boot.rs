@@ -57,7 +57,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
     let found = enrolment.read(GivenAnswers::default()).await?;
     board.reached("found", MilestoneKind::Step);
-    let uplink = Uplink::up(&board, (&tree, &children), &found.network, found.vpn_prefix).await?;
+    let uplink = Uplink::up(&board, (&tree, &children), &found.network, found.prefixes).await?;
     board.reached("uplink", MilestoneKind::Step);
     let api = PublicApi::open(reader, &children, &tree, &found, enrolment.ways()).await?;
     board.reached("public api", MilestoneKind::Step);
@@ -87,8 +87,8 @@ async fn serves(
     kernel::name(&member.identity.name, member.identity.holder.machine)?;
     uplink.belong(member.desired.prefixes, &member.desired.assignment).await?;
     machine.api.admit(&mut member, &capped)?;
-    let (vpn_ip, vpn_prefix) = (member.desired.assignment.vpn_ip(), member.desired.prefixes.vpn);
-    let mesh = Mesh::up(&uplink.network, &member.vpn_key, vpn_ip, vpn_prefix).await?;
+    let (vpn_ip, prefixes) = (member.desired.assignment.vpn_ip(), member.desired.prefixes);
+    let mesh = Mesh::up(&uplink.network, &member.vpn_key, vpn_ip, prefixes).await?;
     machine.board.reached("mesh", MilestoneKind::Step);
     serve::member(machine, (*member, underway), (uplink, mesh), capped).await
 }

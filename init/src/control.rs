@@ -252,8 +252,8 @@ fn of_task(task: Task, ground: &Ground<'_>, clients: &Clients) -> Run {
         }
         Task::Resolvers => {
             let (gateway, resolvers) = (plan.assignment.gateway(), ground.resolvers.clone());
-            let gateway = gateway.expect("the unit is wanted of a worker alone");
-            Run::task(move || resolvers::follow(gateway, resolvers.clone()))
+            let own = (gateway.expect("the unit is wanted of a worker alone"), plan.prefixes);
+            Run::task(move || resolvers::follow(own, resolvers.clone()))
         }
         Task::Volumes => {
             let (machine, volumes) = (plan.machine, ground.volumes.clone());

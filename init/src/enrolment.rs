@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read ─► Findings ───────────────── uplink, public API ───────────────► act ─► Outcome: Member, or
-//!    ▲ ESP, header, TPM, unseal;     (network, VPN prefix and name       effects in the order of the plan   │
+//!    ▲ ESP, header, TPM, unseal;     (network, prefixes and name         effects in the order of the plan   │
 //!    │ writes nothing anywhere        come from Findings)                                                     Waits
 //!    └───────────────────── GivenAnswers ◄── given: performs what `enrol` asks for, and hands on the answers ◄─────┘
 //! ```
@@ -239,7 +239,7 @@ impl Enrolment {
                     }
                     asking::Effect::Resume(given) => return given,
                     asking::Effect::Renew(write) => match self.renew(write).await {
-                        Ok(()) => waiting.answered(Answer::Retry, &mut effects),
+                        Ok(()) => waiting.answered(Answer::Retry, &[], &mut effects),
                         Err(error) => {
                             let _or_nobody_listens = word(Err(AnswerError::NotWritten));
                             tracing::error!(error = %Chain(&error), "the directory that the owner gave is not written");
@@ -258,7 +258,7 @@ impl Enrolment {
                     never = &mut asked => match never {},
                 };
                 outcome = told.outcome;
-                waiting.answered(told.answer, &mut effects);
+                waiting.answered(told.answer, &self.board.facts().leased(), &mut effects);
             }
         }
     }

@@ -13,7 +13,7 @@ use api::{ConditionName, LevelInForce};
 use keys::identity::Identity;
 use model::{
     Assignment, ClusterId, ColdStart, Halted, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Prefixes,
-    Protection, Settled, Underway, VPN_PREFIX, Waiting,
+    Protection, Settled, Underway, Waiting,
 };
 use tokio::sync::watch;
 
@@ -33,8 +33,8 @@ pub(crate) struct Now {
     pub(crate) links: Vec<Link>,
     /// Address of the machine in the mesh.
     pub(crate) vpn: Option<Address>,
-    /// Prefixes that its cluster keeps for itself: by the seal, then by the desired state; before, those of a new cluster.
-    pub(crate) prefixes: Prefixes,
+    /// Prefixes that its cluster keeps for itself: by the config or the seal, then by the desired state; none before it knows its cluster.
+    pub(crate) prefixes: Option<Prefixes>,
     /// How its data is protected; none before the data is open.
     pub(crate) level: Option<LevelInForce>,
     /// Keys that stand between a thief and the data.
@@ -114,7 +114,7 @@ impl Facts {
             assignment: None,
             links: Vec::new(),
             vpn: None,
-            prefixes: Prefixes::of(VPN_PREFIX),
+            prefixes: None,
             level: None,
             protection: Protection::None,
             cold_start: None,
@@ -122,6 +122,11 @@ impl Facts {
         };
         let (boot, now) = (Arc::new(boot), Arc::new(watch::Sender::new(now)));
         (Self { boot, standstills: Standstills::default(), now }, PowerOn::new())
+    }
+
+    /// Addresses that the public links have, each with the bits of its prefix.
+    pub(crate) fn leased(&self) -> Vec<(Ipv4Addr, u8)> {
+        self.read(|now| now.links.iter().map(|link| (link.address.ip, link.address.prefix.bits())).collect())
     }
 
     /// Facts that never change during a boot.

@@ -351,18 +351,24 @@ fn panics(t: &Context) -> anyhow::Result<()> {
     cluster.destroyed()
 }
 
-/// Makes a machine with Kubernetes, runs a pod on it, and takes all of it away.
+/// Prefixes that are none of the usual ones, for a cluster to be made with.
+const ELSEWHERE: [&str; 3] =
+    ["--vpn-prefix=172.28.0.0/16", "--pod-prefix=172.29.0.0/16", "--service-prefix=172.30.0.0/20"];
+
+/// Makes a machine with Kubernetes beside whatever network has the usual prefixes, runs a pod on it, and takes all of it away.
 pub(crate) fn journey(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::of(t)?;
-    let said = cluster.run(&["cluster", "create", NAME, "--wait", "--timeout", &patience(t, 180)])?;
+    let create = ["cluster", "create", NAME, "--wait", "--timeout", &patience(t, 180)];
+    let said = cluster.run(&[&create[..], &ELSEWHERE].concat())?;
     ensure!(said.contains("cluster `one` runs on m1") && said.contains("(protection tpm)"), "{said}");
     cluster.kubectl(&["apply", "--filename", &object_file(t, &web_pod("web", false))?])?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])?;
 
     let status = cluster.status(&[])?;
     ensure!(status.boot_class == "direct" && status.level.starts_with("authenticated"), "{status:#?}");
-    let shown = cluster.kubectl(&["get", "nodes,pods", "--output", "wide"])?;
+    let shown = cluster.kubectl(&["get", "nodes,pods,services", "--output", "wide"])?;
     ensure!(status.state == "Running" && shown.contains(&status.name), "{shown}");
+    ensure!(["172.28.0.1 ", "172.29.0.", "172.30.0.1 "].iter().all(|own| shown.contains(own)), "{shown}");
     came_to_be(t, &cluster)?;
     tagging_made_way(&cluster)?;
 

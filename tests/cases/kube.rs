@@ -27,7 +27,7 @@ use super::saved::DAYS;
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a cluster is made by a command, runs a pod and is destroyed",
-        proves: &["O6", "W1", "W5", "Q6"],
+        proves: &["O6", "W1", "W5", "H3", "Q6"],
         needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
         run: cluster::journey,

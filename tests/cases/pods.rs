@@ -170,13 +170,25 @@ fn behind(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Addresses of a machine as its pods know them: in the VPN, where it serves them, and its public one.
+fn of_the_machine() -> [String; 3] {
+    ["10.118.0.1", "10.244.0.1", &network::MACHINE.to_string()].map(str::to_owned)
+}
+
+/// Places where a pod finds nobody: ports of etcd, of usage and of the machine's own apiserver, and where clouds tell a machine's
+/// secrets. The balancer of the Kubernetes API is at the pods' gateway.
+fn closed() -> Vec<String> {
+    let ports = |address: String| [2379, 7834, 7837, 6443].map(|port| format!("{address}:{port}"));
+    let closed = of_the_machine().into_iter().flat_map(ports).filter(|place| place != "10.244.0.1:6443");
+    closed.chain(["169.254.169.254:80".to_owned()]).collect()
+}
+
 /// The VPN's address refuses a pod. At the machine's public one, and at the pods' gateway, PID 1 closes without a word.
 fn calls(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
     let web = &cluster.get("pod/web")?["status"]["podIP"];
     let web = format!("{}:8080", web.as_str().context("the pod is somewhere")?);
-    let machine = ["10.118.0.1", "10.244.0.1", &network::MACHINE.to_string()].map(str::to_owned);
-    let apis = machine.iter().flat_map(|address| [7835, 7836].map(|port| format!("{address}:{port}")));
+    let apis = of_the_machine().into_iter().flat_map(|address| [7835, 7836].map(|port| format!("{address}:{port}")));
     // Nobody listens there, and only who hears the answer knows that: the host knows the machine's address, and no pod's.
     let outside = format!("{}:80", network::HOST);
     // The apiserver has usage told there, and nobody else.
@@ -184,7 +196,11 @@ fn calls(t: &Context) -> anyhow::Result<()> {
     // In clear, and so it is told; what asks in a pod comes by this address.
     let kubernetes = KUBERNETES.to_owned();
     let places: Vec<_> = apis.chain([web.clone(), kubernetes.clone(), outside.clone(), metrics]).collect();
-    let said = cluster.called_by(t, "calls", &places.join(" "), |_| ())?;
+    let said = cluster.called_by(t, "calls", &[&places[..], &closed()].concat().join(" "), |_| ())?;
+    for place in closed() {
+        let refused = format!("{place}: no connection: ");
+        ensure!(said.lines().any(|line| line.starts_with(&refused)), "{place}: {said}");
+    }
     for place in places {
         let answers = said.lines().any(|line| line == format!("{place}: answers"));
         let silent = said.lines().any(|line| line.starts_with(&format!("{place}: no ")));

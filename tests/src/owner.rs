@@ -290,7 +290,12 @@ impl Owner {
     }
 
     fn as_here(&self, mut command: Command, arguments: &[&str]) -> Command {
-        command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
+        command
+            .args(arguments)
+            .args(usual_prefixes(arguments))
+            .env("XDG_DATA_HOME", &self.home)
+            .env("HOME", &self.home)
+            .stdin(Stdio::null());
         if !self.ahead.is_zero() {
             host::see_ahead(&mut command, self.ahead);
         }
@@ -356,6 +361,22 @@ impl Drop for Follower {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// Options by which a new cluster has the usual prefixes, where the command chooses none: cases name addresses of them, and on a host whose own
+/// networks have some it would take others.
+fn usual_prefixes(arguments: &[&str]) -> Vec<&'static str> {
+    const USUAL: [(&str, &str); 3] = [
+        ("--vpn-prefix", "--vpn-prefix=10.118.0.0/16"),
+        ("--pod-prefix", "--pod-prefix=10.244.0.0/16"),
+        ("--service-prefix", "--service-prefix=10.96.0.0/16"),
+    ];
+    let has = |option: &str| arguments.iter().any(|argument| argument.starts_with(option));
+    let makes = |pair: &[&str]| matches!(pair, ["enrol", "config"] | ["cluster", "create" | "init"]);
+    if !arguments.windows(2).any(makes) || has("--from") || has("--ticket") {
+        return Vec::new();
+    }
+    USUAL.into_iter().filter(|(option, _)| !has(option)).map(|(_, usual)| usual).collect()
 }
 
 /// The key of the owner whose data directory is `home`, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and

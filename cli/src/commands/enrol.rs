@@ -42,7 +42,7 @@ pub(crate) struct Config {
     #[arg(long, value_name = "NAME")]
     name: Option<ClusterName>,
     /// The ticket by which the machine joins a cluster there is, instead of creating one: a file, or - for standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "vpn_prefix", "no_kubernetes", "cold_start"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "Founding"])]
     ticket: Option<PathBuf>,
     /// The machine's host and node name; made from its id without it
     #[arg(long, value_name = "NAME", value_parser = enrolment::node_name)]
@@ -58,7 +58,7 @@ pub(crate) struct Config {
 impl Config {
     fn sign(&self, becomes: Becomes<'_>, owner: &Owner) -> Result<SignedConfig, EnrolmentError> {
         let Self { choices, network, node_name, .. } = self;
-        enrolment::sign(Wanted { choices, node: node_name.as_ref(), network: Some(network), becomes }, owner)
+        enrolment::sign(Wanted { choices, node: node_name.as_ref(), network: Some(network), at: None, becomes }, owner)
     }
 }
 

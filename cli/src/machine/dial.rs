@@ -98,7 +98,7 @@ impl Address {
 
 impl Address {
     /// As a machine that carries bytes can be told it: as an IPv4 address, of the public API's own port.
-    pub(super) fn outside(&self) -> Option<Ipv4Addr> {
+    pub(crate) fn outside(&self) -> Option<Ipv4Addr> {
         self.host.parse().ok().filter(|_| self.port == model::PUBLIC_API_PORT)
     }
 }

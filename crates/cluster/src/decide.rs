@@ -200,9 +200,9 @@ fn create(state: &State, creation: &FirstRecords, now: UnixSeconds) -> Result<Tx
     let fits = [
         (machine.standing == Standing::Member, "it is no member"),
         (machine.coordinates(), "it is no coordinator"),
-        (cluster.vpn_prefix.contains(machine.vpn_ip), "its address is not of the VPN"),
+        (cluster.prefixes.vpn.contains(machine.vpn_ip), "its address is not of the VPN"),
         (
-            machine.pods.is_none_or(|pods| cluster.pods_prefix.contains(pods.address())),
+            machine.pods.is_none_or(|pods| cluster.prefixes.pods.contains(pods.address())),
             "its pods are not of the cluster",
         ),
         (!is_below(machine.level, cluster.policy.level), "its level is below the cluster's"),

@@ -21,19 +21,18 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use keys::assignment;
-use keys::network::{PREFIX, PrefixWire, judge_prefixes, prefix_to_wire};
+use keys::network::{PREFIX, PrefixWire, PrefixesWire, prefix_to_wire};
 use keys::numbers;
 use model::{
     Assignment, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId, NodeName, Prefixes,
-    SERVICE_PREFIX, Uuid,
+    Uuid,
 };
 use prost::Message as _;
 
 use crate::epochs::{self, Due, ShareOrder, is_needed};
 use crate::members::{Look, MOST_COORDINATORS, MOST_LEARNERS};
 use crate::record::{
-    self, BadRecord, EPOCH, EpochWire, Generations, OWNER, OwnerRecord, OwnerWire, Standing, known, prefix,
-    read_owners, sized,
+    self, BadRecord, EPOCH, EpochWire, Generations, OWNER, OwnerRecord, OwnerWire, Standing, known, read_owners, sized,
 };
 use crate::state::{State, StateVersion};
 
@@ -166,7 +165,7 @@ impl State {
             look: None,
             standing: machine.standing,
             assignment: Assignment::new(machine.vpn_ip, role, kubernetes, machine.pods).ok()?,
-            prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: SERVICE_PREFIX },
+            prefixes: cluster.prefixes,
             coordinators: self.coordinators().iter().filter_map(|id| self.coordinator(id)).collect(),
             etcd,
             shares: DesiredShares { stands: epochs::stands(self, id), next },
@@ -274,16 +273,13 @@ impl Desired {
         if standing == Standing::Removed {
             return Err(BadRecord::Contradiction("whoever is removed is to be nothing"));
         }
+        let (vpn, pods, services) = (wire.vpn_prefix, Some(wire.pods_prefix), Some(wire.services_prefix));
         let desired = Self {
             at: wire.at.as_ref().map(|at| StateVersion { recoveries: at.recoveries, revision: at.revision }),
             look: wire.look.as_ref().map(|look| Look { revision: look.revision, applied: look.applied }),
             standing,
             assignment: assignment::decode(&wire.assignment)?,
-            prefixes: Prefixes {
-                vpn: prefix("VPN prefix", &wire.vpn_prefix)?,
-                pods: prefix("pod prefix", &wire.pods_prefix)?,
-                services: prefix("service prefix", &wire.services_prefix)?,
-            },
+            prefixes: PrefixesWire { vpn, pods, services }.read()?,
             coordinators: coordinators(&wire.coordinators)?,
             etcd: etcd(wire.etcd, &wire.members)?,
             shares: DesiredShares {
@@ -294,7 +290,6 @@ impl Desired {
             level: known("level", wire.level, numbers::level::of)?,
             cold_start: known("cold start policy", wire.cold_start, numbers::cold_start::of)?,
         };
-        judge_prefixes(&desired.prefixes)?;
         desired.contradiction().map_or(Ok(desired), |what| Err(BadRecord::Contradiction(what)))
     }
 

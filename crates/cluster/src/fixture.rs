@@ -6,7 +6,7 @@ use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use model::{
     BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, MirrorUrl, NodeName,
-    OwnerPubKey, POD_PREFIX, PortProtocol, PublishId, RegistryHost, RootHash, Secret, TicketPubKey, UplinkPort,
+    OwnerPubKey, PortProtocol, Prefixes, PublishId, RegistryHost, RootHash, Secret, TicketPubKey, UplinkPort,
     UserPubKey, Uuid, VPN_PREFIX, VpnPubKey,
 };
 
@@ -23,8 +23,7 @@ pub(crate) const OWNER: OwnerPubKey = OwnerPubKey([0x0e; 32]);
 pub(crate) fn cluster() -> Cluster {
     Cluster {
         id: ClusterId([0xc1; 16]),
-        vpn_prefix: VPN_PREFIX,
-        pods_prefix: POD_PREFIX,
+        prefixes: Prefixes::of(VPN_PREFIX),
         policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 2, 0) },
         owners: vec![owner(OWNER)],
         recoveries: 0,

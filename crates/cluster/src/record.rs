@@ -122,9 +122,9 @@ pub enum BadRecord {
     /// A prefix that is none.
     #[error("its {field} is no prefix")]
     Prefix { field: &'static str, source: BadPrefix },
-    /// A VPN prefix that no cluster can use.
-    #[error("its VPN prefix cannot be used")]
-    VpnPrefix(#[from] BadNetwork),
+    /// Prefixes that no cluster can have.
+    #[error("its prefixes cannot be used")]
+    Prefixes(#[from] BadNetwork),
     /// Roles and addresses that no machine can be assigned.
     #[error("its assignment cannot be used")]
     Assignment(#[from] AssignmentError),

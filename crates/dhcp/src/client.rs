@@ -15,7 +15,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use model::{Prefixes, UnfitLink};
+use model::{Ipv4Prefix, Prefixes, UnfitLink};
 
 use crate::wire::{self, DhcpMessage, HardwareAddress, MessageError, MessageType, Prefix};
 
@@ -93,8 +93,8 @@ pub enum Event<'a> {
     /// A UDP payload came to the client's port.
     Received {
         payload: &'a [u8],
-        /// Prefixes that the machine's cluster keeps for itself by now: no server may give of them.
-        kept: Prefixes,
+        /// Prefixes that the machine's cluster keeps for itself, once it is known: no server may give of them.
+        kept: Option<Prefixes>,
     },
     /// The link has its carrier again. What it is connected to may be another network.
     Carrier,
@@ -333,7 +333,7 @@ impl Client {
     fn receive(
         &mut self,
         payload: &[u8],
-        kept: Prefixes,
+        kept: Option<Prefixes>,
         now: Instant,
         out: &mut Vec<Effect>,
     ) -> Result<(), IgnoreReason> {
@@ -407,7 +407,7 @@ impl Client {
 
     /// The lease counts from the question, not from the answer: the server cannot have begun later.
     fn bind(&mut self, lease: Lease, answer: &Answer<'_>, exchange: Exchange, out: &mut Vec<Effect>) {
-        let unfit = answer.message.dns.iter().filter_map(|resolver| answer.kept.judge_resolver(*resolver).err());
+        let unfit = answer.message.dns.iter().filter_map(|resolver| answer.judge_resolver(*resolver).err());
         out.extend(unfit.map(|why| Effect::Report(Report::LeftOut { server: lease.server_id, why })));
         let since = exchange.began;
         out.push(Effect::Configure(HeldLease { lease: lease.clone(), since }));
@@ -509,13 +509,18 @@ impl Client {
 struct Answer<'a> {
     message: &'a DhcpMessage,
     server: Ipv4Addr,
-    kept: Prefixes,
+    kept: Option<Prefixes>,
 }
 
 impl Answer<'_> {
+    fn judge_resolver(&self, resolver: Ipv4Addr) -> Result<(), UnfitLink> {
+        self.kept.map_or(Ok(()), |kept| kept.judge_resolver(resolver))
+    }
+
     /// Checks what a server gives; T1 and T2 that make no sense give way to RFC 2131's defaults (§4.4.5).
     fn lease(&self) -> Result<Lease, IgnoreReason> {
         let Self { message, server, kept } = *self;
+        let unfit = |why| IgnoreReason::Unfit { server, why };
         let (Some(prefix), Some(seconds)) = (message.prefix, message.lease_time) else {
             return Err(IgnoreReason::Unusable);
         };
@@ -523,8 +528,9 @@ impl Answer<'_> {
         if !prefix.is_host(address) || seconds < SHORTEST_LEASE {
             return Err(IgnoreReason::Unusable);
         }
-        kept.judge_link(address, prefix.bits()).map_err(|why| IgnoreReason::Unfit { server, why })?;
-        let is_resolver = |&asked: &Ipv4Addr| wire::is_host_address(asked) && kept.judge_resolver(asked).is_ok();
+        Ipv4Prefix::of_link(address, prefix.bits()).map_err(unfit)?;
+        kept.map_or(Ok(()), |kept| kept.judge_link(address, prefix.bits())).map_err(unfit)?;
+        let is_resolver = |&asked: &Ipv4Addr| wire::is_host_address(asked) && self.judge_resolver(asked).is_ok();
         let is_router =
             |&router: &Ipv4Addr| prefix.is_host(router) && prefix.joins(router, address) && router != address;
         let term = if seconds == FOREVER {

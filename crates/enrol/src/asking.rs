@@ -9,6 +9,8 @@
 //!                 └─► nothing helps in this boot: Cap, and waits for the next one
 //! ```
 
+use std::net::Ipv4Addr;
+
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use model::{ClusterKey, DiskUuid};
 use unlock::locked::{FittingHalf, LockedMember};
@@ -136,8 +138,8 @@ impl<'a> WaitingMachine<'a> {
         Self { question }
     }
 
-    /// Takes what somebody answered, which is not believed yet.
-    pub fn answered(&mut self, answer: Answer, out: &mut Vec<Effect<'a>>) {
+    /// Takes what somebody answered, which is not believed yet. The machine's links have these addresses, each with the bits of its prefix.
+    pub fn answered(&mut self, answer: Answer, links: &[(Ipv4Addr, u8)], out: &mut Vec<Effect<'a>>) {
         if let (Some(Question::Half(member)), Answer::Directory { signed, ca_spki }) = (self.question, &answer) {
             out.push(match member.renew(signed, ca_spki) {
                 Ok(write) => Effect::Renew(write),
@@ -145,7 +147,7 @@ impl<'a> WaitingMachine<'a> {
             });
             return;
         }
-        match self.given(answer) {
+        match self.given(answer, links) {
             Ok(given) => {
                 self.question = None;
                 out.extend([Effect::Cancel, Effect::Resume(given)]);
@@ -154,11 +156,12 @@ impl<'a> WaitingMachine<'a> {
         }
     }
 
-    fn given(&self, answer: Answer) -> Result<GivenAnswers, AnswerError> {
+    fn given(&self, answer: Answer, links: &[(Ipv4Addr, u8)]) -> Result<GivenAnswers, AnswerError> {
         match (self.question.ok_or(AnswerError::NotAsked)?, answer) {
             (Question::Config(tpm), Answer::Config(bytes)) => {
                 let verified = config::read(&bytes).map_err(AnswerError::Config)?;
                 verified.config.fits(tpm).map_err(|unserved| AnswerError::Config(unserved.into()))?;
+                verified.config.fits_links(links).map_err(|bad| AnswerError::Config(bad.into()))?;
                 Ok(GivenAnswers { config: Some(bytes), ..GivenAnswers::default() })
             }
             (Question::Half(member), Answer::Half(half)) => {
@@ -198,8 +201,13 @@ impl<'a> WaitingMachine<'a> {
 
     /// Takes an answer, with the effect of it: behind the end of its question where the machine waits no more.
     pub(crate) fn hears(&mut self, answer: Answer) -> Effect<'a> {
+        self.hears_beside(answer, &[])
+    }
+
+    /// The same on a machine whose links have these addresses.
+    pub(crate) fn hears_beside(&mut self, answer: Answer, links: &[(Ipv4Addr, u8)]) -> Effect<'a> {
         let (mut out, asked) = (Vec::new(), self.question.is_some());
-        self.answered(answer, &mut out);
+        self.answered(answer, links, &mut out);
         let last = out.pop().expect("each answer has an effect");
         let ended = matches!(out.as_slice(), [Effect::Cancel]);
         assert_eq!((ended, out.len()), (matches!(last, Effect::Resume(_)), usize::from(ended)), "{last:?}");

@@ -11,6 +11,7 @@
 //!   bytes owner_pub_key = 1 (32 B, Ed25519); bytes owner_recovery_pub_key = 2 (32 B, X25519); uint32 level = 3;
 //!   uint32 cold_start = 4;
 //!   bool unprotected = 5; Prefix vpn_prefix = 6; repeated uint32 kubernetes_roles = 7 [packed = false];
+//!   optional Prefix pods_prefix = 8; optional Prefix services_prefix = 9;                        // none: 10.244.0.0/16, 10.96.0.0/16
 //! }
 //! message Redeem { bytes owner_pub_key = 1 (32 B, Ed25519); uint32 level = 2; bool unprotected = 3; }    // golden_ticket: the ticket
 //! ```
@@ -18,19 +19,20 @@
 //! before anything is believed but the key that must have made it.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use keys::derive::{secret, sha256};
 use keys::identity::{SigningKey, verify};
-use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
+use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire, PrefixesWire};
 use keys::numbers::{self, BadKubernetesRoles};
 use keys::purpose::Purpose;
 use keys::recovery::RecoveryPubKey;
 use keys::ticket::{BadTicket, Ticket};
 use keys::wiped;
 use model::{
-    BadNodeName, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig, NodeName,
-    OwnerPubKey,
+    BadNodeName, ColdStart, ConfigDigest, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, OwnerPubKey,
+    Prefixes,
 };
 use prost::Message as _;
 use zeroize::{Zeroize, Zeroizing};
@@ -79,8 +81,8 @@ pub struct Create {
     pub cold_start: ColdStart,
     /// Whether a machine without a TPM may keep its seal root in clear.
     pub without_tpm: WithoutTpm,
-    /// Where VPN addresses come from.
-    pub vpn_prefix: Ipv4Prefix,
+    /// Address ranges that the cluster keeps for itself.
+    pub prefixes: Prefixes,
     /// The machine's roles in Kubernetes.
     pub kubernetes_roles: BTreeSet<KubernetesRole>,
 }
@@ -271,6 +273,18 @@ impl EnrolmentConfig {
         }
     }
 
+    /// Whether the cluster that it creates leaves these addresses of the machine's links, each with the bits of its prefix, to others.
+    ///
+    /// # Errors
+    /// [`BadNetwork::Link`]
+    pub fn fits_links(&self, links: &[(Ipv4Addr, u8)]) -> Result<(), BadNetwork> {
+        match &self.intent {
+            Intent::Create(create) => Ok(create.prefixes.judge_links(links)?),
+            // The cluster says which it keeps.
+            Intent::Redeem(_) => Ok(()),
+        }
+    }
+
     /// The meaning of a body whose signature was verified.
     fn believe(wire: &ConfigWire, intent: &IntentWire, owner: [u8; 32]) -> Result<Self, ConfigError> {
         let first_contact = secret(&wire.first_contact)
@@ -341,26 +355,30 @@ impl Create {
         let recovery = recovery.as_slice().try_into().map_err(|_| ConfigError::RecoveryKeySize(recovery.len()))?;
         let kubernetes_roles =
             numbers::kubernetes_roles(&wire.kubernetes_roles).map_err(ConfigError::KubernetesRoles)?;
+        let CreateWire { vpn_prefix: vpn, pods_prefix: pods, services_prefix: services, .. } = wire.clone();
         Ok(Self {
             owner_pub_key,
             owner_recovery: RecoveryPubKey::new(recovery).map_err(|_| ConfigError::RecoveryKey)?,
             level: numbers::level::of(wire.level).ok_or(ConfigError::Level(wire.level))?,
             cold_start: numbers::cold_start::of(wire.cold_start).ok_or(ConfigError::ColdStart(wire.cold_start))?,
             without_tpm: WithoutTpm::of(wire.unprotected),
-            vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, network)?,
+            prefixes: PrefixesWire { vpn, pods, services }.read_beside(network)?,
             kubernetes_roles,
         })
     }
 
     fn to_wire(&self) -> CreateWire {
+        let PrefixesWire { vpn, pods, services } = self.prefixes.into();
         CreateWire {
             owner_pub_key: self.owner_pub_key.to_vec(),
             owner_recovery_pub_key: self.owner_recovery.bytes().to_vec(),
             level: numbers::level::number(self.level),
             cold_start: numbers::cold_start::number(self.cold_start),
             unprotected: self.without_tpm == WithoutTpm::Unprotected,
-            vpn_prefix: network::prefix_to_wire(self.vpn_prefix),
+            vpn_prefix: vpn,
             kubernetes_roles: numbers::of_kubernetes_roles(&self.kubernetes_roles),
+            pods_prefix: pods,
+            services_prefix: services,
         }
     }
 }
@@ -398,6 +416,8 @@ const CREATE: Message = Message {
         Field { number: 5, name: "unprotected", kind: Kind::Bool, rule: Rule::Required },
         Field { number: 6, name: "vpn_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Required },
         Field { number: 7, name: "kubernetes_roles", kind: Kind::U32, rule: Rule::Repeated },
+        Field { number: 8, name: "pods_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Optional },
+        Field { number: 9, name: "services_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Optional },
     ],
 };
 
@@ -454,6 +474,10 @@ pub(crate) struct CreateWire {
     pub(crate) vpn_prefix: PrefixWire,
     #[prost(uint32, repeated, packed = "false", tag = "7")]
     pub(crate) kubernetes_roles: Vec<u32>,
+    #[prost(message, optional, tag = "8")]
+    pub(crate) pods_prefix: Option<PrefixWire>,
+    #[prost(message, optional, tag = "9")]
+    pub(crate) services_prefix: Option<PrefixWire>,
 }
 
 formats::strict_message! {

@@ -18,7 +18,7 @@ use keys::share::{Share, ShareKey};
 use keys::two_slot::{File, TooLarge};
 use model::{
     Assignment, ClusterKey, ColdStart, DiskUuid, FirstContact, KubernetesRole, Level, LocalKey, MasterSecret, NodeName,
-    OwnerPubKey, Prefixes, Secret, VpnPrivKey,
+    OwnerPubKey, Secret, VpnPrivKey,
 };
 use zeroize::Zeroizing;
 
@@ -222,7 +222,7 @@ impl CreationDraft {
             owner_recovery: create.owner_recovery,
             level: create.level,
             cold_start: create.cold_start,
-            vpn_prefix: create.vpn_prefix,
+            prefixes: create.prefixes,
             minimum_directory: 1,
             data: NewData::Created {
                 desired,
@@ -255,7 +255,7 @@ impl CreationDraft {
 }
 
 fn first_assignment(create: &Create) -> Assignment {
-    Assignment::first(&Prefixes::of(create.vpn_prefix), create.kubernetes_roles.clone())
+    Assignment::first(&create.prefixes, create.kubernetes_roles.clone())
 }
 
 /// Desired state of the machine that creates a cluster: what its first records will say of it, at a version that nobody knows yet. No
@@ -273,7 +273,7 @@ fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
         look: None,
         standing: Standing::Member,
         assignment,
-        prefixes: Prefixes::of(create.vpn_prefix),
+        prefixes: create.prefixes,
         coordinators: [(holder.machine, own)].into(),
         etcd: EtcdPart::Voter,
         shares: DesiredShares::default(),

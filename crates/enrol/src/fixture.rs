@@ -12,7 +12,9 @@ use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, cluster_id};
 use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
-use model::{ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, OwnerPubKey, Secret, VPN_PREFIX};
+use model::{
+    ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, OwnerPubKey, Prefixes, Secret, VPN_PREFIX,
+};
 
 use crate::config::{Create, EnrolmentConfig, Intent, Redeem, WithoutTpm};
 
@@ -49,7 +51,7 @@ pub(crate) fn config_that_starts(cold_start: ColdStart, level: Level, without_tp
             level,
             cold_start,
             without_tpm,
-            vpn_prefix: VPN_PREFIX,
+            prefixes: Prefixes::of(VPN_PREFIX),
             kubernetes_roles: KubernetesRole::ALL.iter().copied().collect(),
         }),
     }

@@ -35,7 +35,7 @@ use keys::header::{Copies, Copy, HeaderError, HeaderState};
 use keys::record::Record;
 use keys::seal::{self, Body, Clear};
 use keys::two_slot::File;
-use model::{BootClass, Ipv4Prefix, NetworkConfig, VPN_PREFIX};
+use model::{BootClass, NetworkConfig, Prefixes};
 use unlock::locked::LockedDisk;
 use unlock::share::{OpenShare, open_shares};
 use zeroize::Zeroizing;
@@ -70,8 +70,8 @@ pub struct Inputs<'a> {
 pub struct Findings {
     /// How the machine gets its public addresses.
     pub network: NetworkConfig,
-    /// Where VPN addresses come from.
-    pub vpn_prefix: Ipv4Prefix,
+    /// Address ranges that the machine's cluster keeps for itself, where the machine knows it.
+    pub prefixes: Option<Prefixes>,
     /// Create, join, open or wait.
     pub decision: BootDecision,
     /// Reports of what was passed over on the way to the decision, in the order in which it was met.
@@ -122,7 +122,7 @@ pub fn decide<K: Keeper>(inputs: Inputs<'_>, tpm: Result<Option<&mut K>, K::Erro
         // A TPM that fails decides nothing: the machine comes up with the defaults and says so.
         Err(error) => Findings {
             network: NetworkConfig::default(),
-            vpn_prefix: VPN_PREFIX,
+            prefixes: None,
             decision: BootDecision::Wait(Wait::Failed(Failure::Tpm(Box::new(error))), None),
             reports: Vec::new(),
         },
@@ -133,7 +133,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let Inputs { files, header, boot_class, given } = inputs;
     let unsealed = unseal(files.seal.bytes(), boot_class, keeper.as_deref_mut())?;
     let config = files.config(given.config.as_ref());
-    let (network, vpn_prefix) = network(&unsealed, config.as_ref());
+    let (network, prefixes) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
     let GivenAnswers { config: handed_in, half: given_half, offer } = given;
     let decision = match unsealed {
@@ -161,7 +161,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             with_seal(seal, half, Beside { leftovers, files, header, next })
         }
     };
-    Ok(Findings { network, vpn_prefix, decision, reports })
+    Ok(Findings { network, prefixes, decision, reports })
 }
 
 /// The cluster's half of the data key, from this machine's own shares: of the first that gives it by itself. Else those that
@@ -184,10 +184,13 @@ fn shares(files: &Files, body: &Body, reports: &mut Vec<Report>) -> Result<Clust
     Err(need_others)
 }
 
-/// Network settings and VPN prefix, whatever is decided: from the seal, which says them in clear; from the config before there
+/// Network settings and the cluster's prefixes, whatever is decided: from the seal, which says them in clear; from the config before there
 /// is a seal.
-fn network(unsealed: &Unsealed, config: Option<&Result<VerifiedConfig, ConfigError>>) -> (NetworkConfig, Ipv4Prefix) {
-    let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
+fn network(
+    unsealed: &Unsealed,
+    config: Option<&Result<VerifiedConfig, ConfigError>>,
+) -> (NetworkConfig, Option<Prefixes>) {
+    let of = |clear: &Clear| (clear.network.clone(), Some(clear.prefixes));
     match (unsealed, config) {
         (Unsealed::Locked(Some(clear), _), _) => of(clear),
         (Unsealed::Open(seal), _) => of(&seal.clear),
@@ -196,13 +199,13 @@ fn network(unsealed: &Unsealed, config: Option<&Result<VerifiedConfig, ConfigErr
             Some(Ok(VerifiedConfig { config, .. })),
         ) => {
             match &config.intent {
-                Intent::Create(create) => (config.network.clone(), create.vpn_prefix),
+                Intent::Create(create) => (config.network.clone(), Some(create.prefixes)),
                 // The cluster says it when it lets the machine in.
-                Intent::Redeem(_) => (config.network.clone(), VPN_PREFIX),
+                Intent::Redeem(_) => (config.network.clone(), None),
             }
         }
         (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Err(_)) | None)
-        | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => (NetworkConfig::default(), VPN_PREFIX),
+        | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => (NetworkConfig::default(), None),
     }
 }
 

@@ -11,6 +11,8 @@
 
 pub mod pace;
 
+use std::net::Ipv4Addr;
+
 use cluster::peers::PeerBook;
 use cluster::record::Release;
 use cluster::redeem::{RedeemAnswer, RedeemBody};
@@ -155,8 +157,8 @@ pub enum OfferError {
     /// A directory that is not the cluster's.
     #[error("the answer's directory is not believed")]
     Directory(#[from] DirectoryError),
-    /// The static network takes what the cluster keeps for itself.
-    #[error("the machine's static network does not fit the cluster")]
+    /// The machine's network has what the cluster keeps for itself.
+    #[error("the machine's network does not fit the cluster")]
     Network(#[from] UnfitLink),
 }
 
@@ -256,12 +258,14 @@ impl Asker {
         }
     }
 
-    /// Judges whether an offer fits.
+    /// Judges whether an offer fits the machine, whose links have these addresses, each with the bits of its prefix.
     ///
     /// # Errors
     /// [`OfferError`] says why it does not.
-    pub fn judge(&self, offer: AdmissionOffer) -> Result<FittingOffer, OfferError> {
-        self.judged(&offer.answer, &offer.issued).map(|_| FittingOffer(offer))
+    pub fn judge(&self, offer: AdmissionOffer, links: &[(Ipv4Addr, u8)]) -> Result<FittingOffer, OfferError> {
+        self.judged(&offer.answer, &offer.issued)?;
+        offer.answer.desired.prefixes.judge_links(links)?;
+        Ok(FittingOffer(offer))
     }
 
     /// Takes an offer, if it fits the attempt and config that were read since.
@@ -417,7 +421,7 @@ impl Draft {
             owner_recovery,
             level: redeem.level,
             cold_start: answer.desired.cold_start,
-            vpn_prefix: answer.desired.prefixes.vpn,
+            prefixes: answer.desired.prefixes,
             minimum_directory: directory,
             data: NewData::Joined { desired: answer.desired, vpn_key: attempt.vpn_key, peers },
             files,

@@ -18,7 +18,7 @@ use keys::recovery::{self, OwnerSealError, RecoveryPubKey, SecretContext, Secret
 use keys::seal::{self, Body, Clear};
 use keys::two_slot::{File, NextSlot, TooLarge};
 use model::{
-    BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
+    BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Level, LocalKey, NetworkConfig, NodeName, Prefixes,
     SealRoot, Secret, Uuid, VolumeKey, VpnPrivKey,
 };
 
@@ -146,7 +146,7 @@ pub(crate) struct Making {
     pub(crate) owner_recovery: RecoveryPubKey,
     pub(crate) level: Level,
     pub(crate) cold_start: ColdStart,
-    pub(crate) vpn_prefix: Ipv4Prefix,
+    pub(crate) prefixes: Prefixes,
     pub(crate) minimum_directory: u64,
     /// Contents of the data partition.
     pub(crate) data: NewData,
@@ -212,7 +212,7 @@ impl Making {
             boot_class: site.boot_class,
             salt: fresh.seal_salt,
             network: site.network,
-            vpn_prefix: self.vpn_prefix,
+            prefixes: self.prefixes,
             node_name: self.node_name,
             sealed_at: now,
         };

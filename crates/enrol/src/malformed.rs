@@ -213,7 +213,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         (
             "an address among the pods",
             static_network(|address, _, gateway, _| (*address, *gateway) = ([10, 244, 3, 2], [10, 244, 3, 1])),
-            "'s network cannot be used: the static network does not fit: 10.244.3.2/24 overlaps 10.244.0.0/16, which is \
+            "'s network cannot be used: the machine's network does not fit: 10.244.3.2/24 overlaps 10.244.0.0/16, which is \
              kept for pods",
         ),
         (
@@ -221,7 +221,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
             static_network(|address, bits, gateway, _| {
                 (*address, *bits, *gateway) = ([10, 119, 0, 2], 15, [10, 119, 0, 1]);
             }),
-            "'s network cannot be used: the static network does not fit: 10.119.0.2/15 overlaps 10.118.0.0/16, which is \
+            "'s network cannot be used: the machine's network does not fit: 10.119.0.2/15 overlaps 10.118.0.0/16, which is \
              kept for the VPN",
         ),
         (
@@ -232,7 +232,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         (
             "a resolver among the services",
             static_network(|_, _, _, dns| *dns = vec![[10, 96, 0, 10]]),
-            "'s network cannot be used: the static network does not fit: the resolver 10.96.0.10 lies in 10.96.0.0/16, \
+            "'s network cannot be used: the machine's network does not fit: the resolver 10.96.0.10 lies in 10.96.0.0/16, \
              which is kept for services",
         ),
         // what is to be created
@@ -255,37 +255,47 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         (
             "a VPN among the pods",
             vpn(&POD_PREFIX.to_string()),
-            "'s network cannot be used: the VPN prefix 10.244.0.0/16 overlaps 10.244.0.0/16, which is kept for pods",
+            "'s network cannot be used: 10.244.0.0/16, the prefix of the VPN, overlaps 10.244.0.0/16, which is kept for pods",
         ),
         (
             "a VPN around the services",
             vpn("10.0.0.0/8"),
-            "'s network cannot be used: the VPN prefix 10.0.0.0/8 overlaps 10.244.0.0/16, which is kept for pods",
+            "'s network cannot be used: 10.0.0.0/8, the prefix of the VPN, overlaps 10.244.0.0/16, which is kept for pods",
         ),
         (
             "a VPN in half of the pods",
             vpn("10.244.128.0/17"),
-            "'s network cannot be used: the VPN prefix 10.244.128.0/17 overlaps 10.244.0.0/16, which is kept for pods",
+            "'s network cannot be used: 10.244.128.0/17, the prefix of the VPN, overlaps 10.244.0.0/16, which is kept for pods",
         ),
         (
             "a VPN without room",
             vpn("10.118.0.0/25"),
-            "'s network cannot be used: the VPN prefix has 8 to 24 bits, not 25",
+            "'s network cannot be used: the prefix of the VPN has 8 to 24 bits, not 25",
         ),
         (
             "a VPN of multicast addresses",
             vpn("224.0.0.0/16"),
-            "'s network cannot be used: the VPN prefix 224.0.0.0/16 is not for ordinary unicast addresses",
+            "'s network cannot be used: 224.0.0.0/16, the prefix of the VPN, is not for ordinary unicast addresses",
         ),
         (
             "a VPN with host bits",
             create(|it| it.vpn_prefix = raw_prefix(&[0x0d, 1, 0, 118, 10, 0x10, 16])),
-            "'s network cannot be used: the VPN prefix is not a prefix: the address has bits set beyond the prefix",
+            "'s network cannot be used: the prefix of the VPN is none: the address has bits set beyond the prefix",
+        ),
+        (
+            "services of more than the apiserver takes",
+            create(|it| it.services_prefix = Some(prefix_to_wire("11.0.0.0/11".parse().expect("a prefix")))),
+            "'s network cannot be used: the prefix of services has 12 to 24 bits, not 11",
+        ),
+        (
+            "pods among the services",
+            create(|it| it.pods_prefix = Some(prefix_to_wire("10.96.4.0/22".parse().expect("a prefix")))),
+            "'s network cannot be used: 10.96.4.0/22, the prefix of pods, overlaps 10.96.0.0/16, which is kept for services",
         ),
         (
             "a VPN around the machine",
             vpn("192.0.0.0/16"),
-            "'s network cannot be used: the static network does not fit: 192.0.2.10/24 overlaps 192.0.0.0/16, which is \
+            "'s network cannot be used: the machine's network does not fit: 192.0.2.10/24 overlaps 192.0.0.0/16, which is \
              kept for the VPN",
         ),
     ];
@@ -506,7 +516,7 @@ fn the_cli_cannot_write_what_a_machine_refuses() {
     assert_eq!(good().sign(&other).map(|_| ()), Err(ConfigError::Signature));
     let mut colliding = good();
     let Intent::Create(create) = &mut colliding.intent else { panic!("it creates") };
-    create.vpn_prefix = POD_PREFIX;
+    create.prefixes.vpn = POD_PREFIX;
     assert!(matches!(colliding.sign(&owner()), Err(ConfigError::Network(_))));
 }
 

@@ -7,7 +7,7 @@ use keys::directory::DirectoryMinimum;
 use keys::identity::Identity;
 use keys::recovery::RecoveryPubKey;
 use keys::share::ShareKey;
-use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
+use model::{ColdStart, ConfigDigest, DiskUuid, Level, Prefixes, Protection};
 
 use crate::seal::Seal;
 
@@ -20,8 +20,8 @@ pub struct Membership {
     pub owner_pub_key: [u8; 32],
     /// Key that the machine's recovery record is sealed to: the same owner's, for ever.
     pub recovery_key: RecoveryPubKey,
-    /// Where VPN addresses come from.
-    pub vpn_prefix: Ipv4Prefix,
+    /// Address ranges that the cluster keeps for itself.
+    pub prefixes: Prefixes,
     /// Protection that stands between a thief and the data.
     pub protection: Protection,
     /// The cold-start policy: how coordinators get the cluster key then.
@@ -57,7 +57,7 @@ impl Membership {
             protection: protection(&clear.binding, body.level, body.cold_start),
             owner_pub_key: body.owner_pub_key,
             recovery_key: body.owner_recovery,
-            vpn_prefix: clear.vpn_prefix,
+            prefixes: clear.prefixes,
             cold_start: body.cold_start,
             share_key: body.share_key(),
             config: body.config,

@@ -167,7 +167,7 @@ impl OpenableDisk {
             boot_class: clear.boot_class,
             salt,
             network: clear.network.clone(),
-            vpn_prefix: clear.vpn_prefix,
+            prefixes: clear.prefixes,
             node_name: clear.node_name.clone(),
             sealed_at: now.max(clear.sealed_at),
         };

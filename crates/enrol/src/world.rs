@@ -531,7 +531,7 @@ impl Boot<'_> {
             .collect();
         let Some(mut answers) = answers else { return Err(Ended::Waiting("the ticket is used up".to_owned())) };
         let answer = answers.swap_remove(usize::from(self.attempt % 2));
-        let offer = asker.judge(AdmissionOffer { answer, issued: issued() });
+        let offer = asker.judge(AdmissionOffer { answer, issued: issued() }, &[]);
         let offer = offer.map_err(|why| Ended::Waiting(why.to_string()))?;
         let wait = Wait::LetIn(Box::new(asker));
         let again =

@@ -105,7 +105,7 @@ pub(crate) fn clear() -> Clear {
             gateway: Some(Ipv4Addr::new(192, 0, 2, 1)),
             dns: vec![Ipv4Addr::new(192, 0, 2, 53)],
         },
-        vpn_prefix: VPN_PREFIX,
+        prefixes: Prefixes::of(VPN_PREFIX),
         node_name: NodeName::chosen("node-1").expect("a name"),
         sealed_at: 1_790_000_000,
     }

@@ -9,9 +9,12 @@
 //! An address is its number (RFC 791: the first byte is the most significant), stored as protobuf stores a fixed32.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 
 use formats::strict::{Field, Kind, Message, Rule};
-use model::{BadPrefix, Ipv4Prefix, LINK_BITS, NetworkConfig, Prefixes, UnfitLink};
+use model::{
+    BadPrefix, Ipv4Prefix, LINK_BITS, NetworkConfig, POD_PREFIX, PrefixUse, Prefixes, SERVICE_PREFIX, UnfitLink,
+};
 
 /// The table of `Network`.
 pub const NETWORK: Message = Message {
@@ -113,27 +116,46 @@ pub enum BadNetwork {
     /// Too many resolvers.
     #[error("a static network names at most {MOST_RESOLVERS} resolvers")]
     Resolvers,
-    /// The VPN prefix is no prefix.
-    #[error("the VPN prefix is not a prefix: {0}")]
-    VpnPrefix(BadPrefix),
-    /// The VPN prefix has no room, or too much.
-    #[error("the VPN prefix has 8 to 24 bits, not {0}")]
-    VpnBits(u8),
-    /// The VPN prefix is not one for private unicast addresses.
-    #[error("the VPN prefix {0} is not for ordinary unicast addresses")]
-    VpnRange(Ipv4Prefix),
-    /// The VPN prefix overlaps another one.
-    #[error("the VPN prefix {vpn} overlaps {other}, which is kept for {what}")]
-    VpnOverlaps {
-        /// The VPN prefix.
-        vpn: Ipv4Prefix,
+    /// A cluster's prefix is no prefix.
+    #[error("the prefix of {what} is none")]
+    Prefix {
+        /// Use of the cluster's prefix.
+        what: PrefixUse,
+        /// Why it is none.
+        source: BadPrefix,
+    },
+    /// A cluster's prefix has no room, or too much.
+    #[error("the prefix of {what} has {min} to {max} bits, not {bits}", min = fit.start(), max = fit.end())]
+    Bits {
+        /// Use of the cluster's prefix.
+        what: PrefixUse,
+        /// The length that it has.
+        bits: u8,
+        /// Lengths that it may have.
+        fit: &'static RangeInclusive<u8>,
+    },
+    /// A cluster's prefix is not one for ordinary unicast addresses.
+    #[error("{prefix}, the prefix of {what}, is not for ordinary unicast addresses")]
+    Range {
+        /// The prefix.
+        prefix: Ipv4Prefix,
+        /// Use of the cluster's prefix.
+        what: PrefixUse,
+    },
+    /// Two prefixes of a cluster overlap.
+    #[error("{prefix}, the prefix of {what}, overlaps {other}, which is kept for {others}")]
+    Overlap {
+        /// The prefix.
+        prefix: Ipv4Prefix,
+        /// Use of the prefix.
+        what: PrefixUse,
         /// The one it overlaps.
         other: Ipv4Prefix,
-        /// Use of the cluster's prefix.
-        what: &'static str,
+        /// Use of the other one.
+        others: PrefixUse,
     },
-    /// The static network takes what the cluster keeps for itself.
-    #[error("the static network does not fit")]
+    /// The machine's network has what the cluster keeps for itself.
+    #[error("the machine's network does not fit")]
     Link(#[from] UnfitLink),
 }
 
@@ -200,37 +222,83 @@ pub fn prefix_from_wire(wire: &PrefixWire) -> Result<Ipv4Prefix, BadPrefix> {
     Ipv4Prefix::new(wire.address.into(), bits)
 }
 
-/// The VPN prefix that is meant, if a cluster can use it beside `network`.
-///
-/// # Errors
-/// [`BadNetwork`] when it is none, has no room, or collides with another prefix or the machine's static network.
-pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Result<Ipv4Prefix, BadNetwork> {
-    let vpn = prefix_from_wire(wire).map_err(BadNetwork::VpnPrefix)?;
-    judge_prefixes(&Prefixes::of(vpn))?;
-    if let NetworkConfig::Static { address, prefix_bits, gateway: _, dns } = network {
-        let kept = Prefixes::of(vpn);
-        kept.judge_link(*address, *prefix_bits)?;
-        dns.iter().try_for_each(|resolver| kept.judge_resolver(*resolver))?;
-    }
-    Ok(vpn)
+/// Prefixes of a cluster on the wire, each a field of its own in the messages that have them. Pods and services are named where theirs are
+/// not the usual ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrefixesWire {
+    /// Addresses of machines in the VPN.
+    pub vpn: PrefixWire,
+    /// Addresses of pods.
+    pub pods: Option<PrefixWire>,
+    /// Addresses of services.
+    pub services: Option<PrefixWire>,
 }
+
+impl From<Prefixes> for PrefixesWire {
+    fn from(Prefixes { vpn, pods, services }: Prefixes) -> Self {
+        let named = |prefix: Ipv4Prefix, usual| (prefix != usual).then(|| prefix_to_wire(prefix));
+        Self { vpn: prefix_to_wire(vpn), pods: named(pods, POD_PREFIX), services: named(services, SERVICE_PREFIX) }
+    }
+}
+
+impl PrefixesWire {
+    /// The prefixes that are meant.
+    ///
+    /// # Errors
+    /// [`BadNetwork`] when one is none, or no cluster can have them.
+    pub fn read(&self) -> Result<Prefixes, BadNetwork> {
+        let read =
+            |what, wire: &PrefixWire| prefix_from_wire(wire).map_err(|source| BadNetwork::Prefix { what, source });
+        let named = |what, wire: &Option<PrefixWire>, usual| wire.as_ref().map_or(Ok(usual), |wire| read(what, wire));
+        let prefixes = Prefixes {
+            vpn: read(PrefixUse::Vpn, &self.vpn)?,
+            pods: named(PrefixUse::Pods, &self.pods, POD_PREFIX)?,
+            services: named(PrefixUse::Services, &self.services, SERVICE_PREFIX)?,
+        };
+        judge_prefixes(prefixes)?;
+        Ok(prefixes)
+    }
+
+    /// The same, if a machine with these settings can be in such a cluster.
+    ///
+    /// # Errors
+    /// As above, and when they collide with the machine's static network.
+    pub fn read_beside(&self, network: &NetworkConfig) -> Result<Prefixes, BadNetwork> {
+        let prefixes = self.read()?;
+        if let NetworkConfig::Static { address, prefix_bits, gateway: _, dns } = network {
+            prefixes.judge_link(*address, *prefix_bits)?;
+            dns.iter().try_for_each(|resolver| prefixes.judge_resolver(*resolver))?;
+        }
+        Ok(prefixes)
+    }
+}
+
+/// Lengths of the prefixes of a cluster's VPN and pods. A worker has a /24 of its own.
+const FIT: RangeInclusive<u8> = 8..=24;
+/// Lengths of the prefix of services: the apiserver takes no more than 2^20 of them (kubernetes `cmd/kube-apiserver/app/options/validation.go`).
+const SERVICES_FIT: RangeInclusive<u8> = 12..=24;
 
 /// Judges the prefixes that a cluster keeps for itself.
 ///
 /// # Errors
-/// [`BadNetwork`] when the VPN prefix has no room, or collides with another one.
-pub fn judge_prefixes(prefixes: &Prefixes) -> Result<(), BadNetwork> {
-    let Prefixes { vpn, pods, services } = *prefixes;
-    if !(8..=24).contains(&vpn.bits()) {
-        return Err(BadNetwork::VpnBits(vpn.bits()));
+/// [`BadNetwork`] when one has no room, or collides with another.
+pub fn judge_prefixes(prefixes: Prefixes) -> Result<(), BadNetwork> {
+    let rows = prefixes.rows();
+    for ((prefix, what), fit) in rows.into_iter().zip([&FIT, &FIT, &SERVICES_FIT]) {
+        if !fit.contains(&prefix.bits()) {
+            return Err(BadNetwork::Bits { what, bits: prefix.bits(), fit });
+        }
+        if !can_be_a_host(prefix.address()) {
+            return Err(BadNetwork::Range { prefix, what });
+        }
     }
-    if !can_be_a_host(vpn.address()) {
-        return Err(BadNetwork::VpnRange(vpn));
+    let [vpn, pods, services] = rows;
+    for ((prefix, what), (other, others)) in [(vpn, pods), (vpn, services), (pods, services)] {
+        if prefix.overlaps(other) {
+            return Err(BadNetwork::Overlap { prefix, what, other, others });
+        }
     }
-    match [(pods, "pods"), (services, "services")].into_iter().find(|(other, _)| vpn.overlaps(*other)) {
-        Some((other, what)) => Err(BadNetwork::VpnOverlaps { vpn, other, what }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 pub(crate) fn can_be_a_host(address: Ipv4Addr) -> bool {
@@ -280,33 +348,70 @@ mod tests {
         }
     }
 
-    /// Proves: M8
+    /// Proves: M8 H3
     #[test]
-    fn a_vpn_prefix_has_room_and_is_nobody_elses() {
-        let read = |prefix: &str, network: &NetworkConfig| {
-            let prefix: Ipv4Prefix = prefix.parse().expect("a prefix");
-            vpn_prefix_from_wire(&prefix_to_wire(prefix), network).map(|read| assert_eq!(read, prefix))
+    fn prefixes_have_room_and_are_nobody_elses() {
+        let prefix = |text: &str| text.parse::<Ipv4Prefix>().expect("a prefix");
+        let read = |prefixes: Prefixes, network: &NetworkConfig| {
+            PrefixesWire::from(prefixes).read_beside(network).map(|read| assert_eq!(read, prefixes))
         };
-        let of = |prefix: &str| read(prefix, &NetworkConfig::Dhcp);
+        let of = |vpn: &str| read(Prefixes::of(prefix(vpn)), &NetworkConfig::Dhcp);
         for good in ["11.0.0.0/8", "10.118.0.0/16", "192.168.7.0/24"] {
             assert_eq!(of(good), Ok(()), "{good}");
         }
-        assert_eq!(of("10.0.0.0/7"), Err(BadNetwork::VpnBits(7)));
-        assert_eq!(of("192.168.7.0/25"), Err(BadNetwork::VpnBits(25)));
+        let what = PrefixUse::Vpn;
+        assert_eq!(of("10.0.0.0/7"), Err(BadNetwork::Bits { what, bits: 7, fit: &FIT }));
+        assert_eq!(of("192.168.7.0/25"), Err(BadNetwork::Bits { what, bits: 25, fit: &FIT }));
         for reserved in ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/24", "240.0.0.0/16"] {
-            assert_eq!(of(reserved), Err(BadNetwork::VpnRange(reserved.parse().expect("a prefix"))));
+            assert_eq!(of(reserved), Err(BadNetwork::Range { prefix: prefix(reserved), what }));
         }
-        for (taken, whose) in [("10.244.3.0/24", "pods"), ("10.96.0.0/12", "services")] {
+        for (taken, whose) in [("10.244.3.0/24", PrefixUse::Pods), ("10.96.0.0/12", PrefixUse::Services)] {
             let refused = of(taken);
-            assert!(matches!(refused, Err(BadNetwork::VpnOverlaps { what, .. }) if what == whose), "{refused:?}");
+            assert!(matches!(refused, Err(BadNetwork::Overlap { others, .. }) if others == whose), "{refused:?}");
+        }
+        let usual = Prefixes::of(prefix("10.118.0.0/16"));
+        let chosen = |pods: &str, services: &str| {
+            let prefixes = Prefixes { pods: prefix(pods), services: prefix(services), ..usual };
+            read(prefixes, &NetworkConfig::Dhcp).map_err(|bad| bad.to_string())
+        };
+        for (pods, services) in
+            [("172.29.0.0/16", "172.30.0.0/20"), ("11.0.0.0/8", "10.96.0.0/12"), ("10.244.0.0/24", "10.1.0.0/24")]
+        {
+            assert_eq!(chosen(pods, services), Ok(()), "{pods} {services}");
+        }
+        for (pods, services, why) in [
+            ("10.0.0.0/7", "172.30.0.0/16", "the prefix of pods has 8 to 24 bits, not 7"),
+            ("172.29.0.0/25", "172.30.0.0/16", "the prefix of pods has 8 to 24 bits, not 25"),
+            ("172.29.0.0/16", "11.0.0.0/11", "the prefix of services has 12 to 24 bits, not 11"),
+            ("172.29.0.0/16", "172.30.0.0/25", "the prefix of services has 12 to 24 bits, not 25"),
+            (
+                "172.29.0.0/16",
+                "224.0.0.0/16",
+                "224.0.0.0/16, the prefix of services, is not for ordinary unicast addresses",
+            ),
+            (
+                "10.118.9.0/24",
+                "172.30.0.0/16",
+                "10.118.0.0/16, the prefix of the VPN, overlaps 10.118.9.0/24, which is kept for pods",
+            ),
+            (
+                "172.16.0.0/12",
+                "172.30.0.0/16",
+                "172.16.0.0/12, the prefix of pods, overlaps 172.30.0.0/16, which is kept for services",
+            ),
+        ] {
+            assert_eq!(chosen(pods, services), Err(why.to_owned()));
         }
         let beside = |address: [u8; 4], dns: [u8; 4]| {
             let dns = vec![dns.into()];
             NetworkConfig::Static { address: address.into(), prefix_bits: 24, gateway: None, dns }
         };
-        let vpn = |network| read("10.118.0.0/16", &network);
-        assert_eq!(vpn(beside([192, 0, 2, 5], [9, 9, 9, 9])), Ok(()));
-        assert!(matches!(vpn(beside([10, 118, 9, 5], [9, 9, 9, 9])), Err(BadNetwork::Link(_))), "its own link");
-        assert!(matches!(vpn(beside([192, 0, 2, 5], [10, 244, 0, 9])), Err(BadNetwork::Link(_))), "its resolver");
+        let usually = |network| read(usual, &network);
+        assert_eq!(usually(beside([192, 0, 2, 5], [9, 9, 9, 9])), Ok(()));
+        assert!(matches!(usually(beside([10, 118, 9, 5], [9, 9, 9, 9])), Err(BadNetwork::Link(_))), "its own link");
+        assert!(matches!(usually(beside([192, 0, 2, 5], [10, 244, 0, 9])), Err(BadNetwork::Link(_))), "its resolver");
+        let elsewhere = Prefixes { pods: prefix("172.29.0.0/16"), ..usual };
+        assert_eq!(read(elsewhere, &beside([10, 244, 0, 5], [10, 244, 0, 9])), Ok(()), "nobody keeps it");
+        assert!(read(elsewhere, &beside([172, 29, 0, 5], [9, 9, 9, 9])).is_err());
     }
 }

@@ -7,6 +7,7 @@
 //!   oneof binding { Tpm tpm = 1; Unprotected unprotected = 2; }
 //!   uint32 boot_class = 3; bytes salt = 4 (32 B); Network network = 5; Prefix vpn_prefix = 6; string node_name = 7;
 //!   uint64 sealed_at = 8;                                                      // seconds of Unix time
+//!   optional Prefix pods_prefix = 9; optional Prefix services_prefix = 10;     // none: 10.244.0.0/16, 10.96.0.0/16
 //! }
 //! message SealBody {
 //!   bytes local_key = 1 (32 B); bytes identity_seed = 2 (32 B, Ed25519); bytes machine_certificate = 3 (DER);
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 use formats::strict::{self, Field, FormatError, Kind, Message, Rule};
 use model::{
-    BootClass, ClusterId, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
+    BootClass, ClusterId, ColdStart, ConfigDigest, DiskUuid, Level, LocalKey, NetworkConfig, NodeName, Prefixes,
     SealRoot, Secret, Uuid,
 };
 use prost::Message as _;
@@ -34,7 +35,7 @@ use crate::data_key::{HeaderExpectation, Holder};
 use crate::derive::{Unauthentic, hkdf, secret};
 use crate::directory::DirectoryMinimum;
 use crate::identity::{Identity, SigningKey, machine_id};
-use crate::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
+use crate::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire, PrefixesWire};
 use crate::numbers;
 use crate::purpose::Purpose;
 use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
@@ -53,8 +54,8 @@ pub struct Clear {
     pub salt: [u8; 32],
     /// How the machine gets its public addresses.
     pub network: NetworkConfig,
-    /// Where VPN addresses come from.
-    pub vpn_prefix: Ipv4Prefix,
+    /// Address ranges that the cluster keeps for itself.
+    pub prefixes: Prefixes,
     /// Host and node name.
     pub node_name: NodeName,
     /// When it was written, in seconds of Unix time: the clock is never before this.
@@ -347,11 +348,12 @@ impl Clear {
         let wire = ClearWire::decode(bytes).map_err(|_| FormatError::Truncated(CLEAR.name))?;
         let no_binding = FormatError::NoArm { message: CLEAR.name, oneof: "binding" };
         let network = network::network_from_wire(&wire.network)?;
+        let (vpn, pods, services) = (wire.vpn_prefix, wire.pods_prefix, wire.services_prefix);
         Ok(Self {
             binding: Binding::from_wire(wire.binding.as_ref().ok_or(no_binding)?)?,
             boot_class: served_boot_class(wire.boot_class)?,
             salt: sized("salt", &wire.salt)?,
-            vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, &network)?,
+            prefixes: PrefixesWire { vpn, pods, services }.read_beside(&network)?,
             network,
             node_name: NodeName::stored(&wire.node_name)?,
             sealed_at: wire.sealed_at,
@@ -359,14 +361,17 @@ impl Clear {
     }
 
     pub(crate) fn to_wire(&self) -> ClearWire {
+        let PrefixesWire { vpn, pods, services } = self.prefixes.into();
         ClearWire {
             binding: Some(self.binding.to_wire()),
             boot_class: numbers::boot_class::number(self.boot_class),
             salt: self.salt.to_vec(),
             network: network::network_to_wire(&self.network),
-            vpn_prefix: network::prefix_to_wire(self.vpn_prefix),
+            vpn_prefix: vpn,
             node_name: self.node_name.as_str().to_owned(),
             sealed_at: self.sealed_at,
+            pods_prefix: pods,
+            services_prefix: services,
         }
     }
 }
@@ -394,6 +399,8 @@ const CLEAR: Message = Message {
         Field { number: 6, name: "vpn_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Required },
         Field { number: 7, name: "node_name", kind: Kind::Text, rule: Rule::Required },
         Field { number: 8, name: "sealed_at", kind: Kind::U64, rule: Rule::Required },
+        Field { number: 9, name: "pods_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Optional },
+        Field { number: 10, name: "services_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Optional },
     ],
 };
 
@@ -413,6 +420,10 @@ pub(crate) struct ClearWire {
     node_name: String,
     #[prost(uint64, required, tag = "8")]
     sealed_at: u64,
+    #[prost(message, optional, tag = "9")]
+    pods_prefix: Option<PrefixWire>,
+    #[prost(message, optional, tag = "10")]
+    services_prefix: Option<PrefixWire>,
 }
 
 const BODY: Message = Message {
@@ -493,6 +504,18 @@ mod tests {
         assert_eq!(read(number(BootClass::UefiSecureBoot)), Err(SealError::BootClass), "reserved");
         for unknown in [0, 4, u32::MAX] {
             assert_eq!(read(unknown), Err(SealError::BootClass), "{unknown}");
+        }
+    }
+
+    /// Proves: H3
+    #[test]
+    fn prefixes_are_named_where_they_are_not_the_usual_ones() {
+        assert_eq!((clear().to_wire().pods_prefix, clear().to_wire().services_prefix), (None, None));
+        for (pods, services) in [("172.29.0.0/16", "172.30.0.0/20"), ("10.244.0.0/16", "172.30.0.0/20")] {
+            let [pods, services] = [pods, services].map(|prefix| prefix.parse().expect("a prefix"));
+            let prefixes = Prefixes { pods, services, ..clear().prefixes };
+            let bytes = Clear { prefixes, ..clear() }.to_wire().encode_to_vec();
+            assert_eq!(Clear::decode(&bytes).expect("it reads").prefixes, prefixes);
         }
     }
 

@@ -34,8 +34,8 @@ pub use ids::{
 pub use machine::{BootClass, ClusterRole, ColdStart, KubernetesRole, Level, MachineState, Protection};
 pub use net::{
     BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBELET_PORT, KUBERNETES_API_PORT, LINK_BITS,
-    METRICS_PORT, MOST_ETCD_LEARNERS, NetworkConfig, POD_PREFIX, PUBLIC_API_PORT, Prefixes, SERVICE_PREFIX, UnfitLink,
-    VPN_API_PORT, VPN_PORT, VPN_PREFIX, etcd_peer_url,
+    METRICS_PORT, MOST_ETCD_LEARNERS, NetworkConfig, POD_PREFIX, PUBLIC_API_PORT, PrefixUse, Prefixes, SERVICE_PREFIX,
+    UnfitLink, VPN_API_PORT, VPN_PORT, VPN_PREFIX, etcd_peer_url,
 };
 pub use pcr::PcrSelection;
 pub use progress::{Halted, PowerOn, Settled, Underway, WaitState, Waiting};

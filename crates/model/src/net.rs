@@ -23,9 +23,10 @@ pub const KUBERNETES_API_PORT: u16 = 6443;
 
 /// Where VPN addresses come from unless the config says otherwise.
 pub const VPN_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 118, 0, 0), bits: 16 };
-/// Where pod addresses come from; a /24 per machine.
+/// Where addresses of pods come from, a /24 for each worker, unless the config says otherwise. It is what a seal, a config or a record without
+/// a prefix of pods means, so it never changes.
 pub const POD_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 244, 0, 0), bits: 16 };
-/// Where Kubernetes service addresses come from.
+/// The same of Kubernetes' services.
 pub const SERVICE_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 96, 0, 0), bits: 16 };
 
 /// Address ranges that a cluster keeps for itself: nothing around a machine may give out any of them.
@@ -39,8 +40,41 @@ pub struct Prefixes {
     pub services: Ipv4Prefix,
 }
 
+/// Use that a cluster has for a prefix that it keeps for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrefixUse {
+    /// Addresses of machines.
+    Vpn,
+    /// Addresses of pods.
+    Pods,
+    /// Addresses of Kubernetes' services.
+    Services,
+}
+
+impl PrefixUse {
+    /// Option of `cairnctl` by which a new cluster keeps another prefix for it.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Vpn => "--vpn-prefix",
+            Self::Pods => "--pod-prefix",
+            Self::Services => "--service-prefix",
+        }
+    }
+}
+
+impl fmt::Display for PrefixUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vpn => "the VPN",
+            Self::Pods => "pods",
+            Self::Services => "services",
+        })
+    }
+}
+
 impl Prefixes {
-    /// Prefixes of a cluster that is created in this VPN, and of one of which nothing else is known yet.
+    /// Prefixes of a cluster in this VPN whose pods and services have the usual ones.
     #[must_use]
     pub const fn of(vpn: Ipv4Prefix) -> Self {
         Self { vpn, pods: POD_PREFIX, services: SERVICE_PREFIX }
@@ -75,8 +109,8 @@ impl Prefixes {
 
     /// Each with what it is for.
     #[must_use]
-    pub const fn rows(self) -> [(Ipv4Prefix, &'static str); 3] {
-        [(self.vpn, "the VPN"), (self.pods, "pods"), (self.services, "services")]
+    pub const fn rows(self) -> [(Ipv4Prefix, PrefixUse); 3] {
+        [(self.vpn, PrefixUse::Vpn), (self.pods, PrefixUse::Pods), (self.services, PrefixUse::Services)]
     }
 
     /// Judges a link's address, given by DHCP or by the config. A gateway is a neighbour of that address, so it needs
@@ -85,12 +119,19 @@ impl Prefixes {
     /// # Errors
     /// [`UnfitLink`] names what is in the way.
     pub fn judge_link(self, address: Ipv4Addr, bits: u8) -> Result<(), UnfitLink> {
-        let link = Ipv4Prefix::around(address, bits).ok().filter(|link| LINK_BITS.contains(&link.bits));
-        let link = link.ok_or(UnfitLink::Bits { address, bits })?;
+        let link = Ipv4Prefix::of_link(address, bits)?;
         match self.rows().into_iter().find(|(kept, _)| link.overlaps(*kept)) {
             Some((kept, what)) => Err(UnfitLink::Overlaps { address, bits, kept, what }),
             None => Ok(()),
         }
+    }
+
+    /// Judges the addresses that links have, each with the bits of its prefix.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn judge_links(self, links: &[(Ipv4Addr, u8)]) -> Result<(), UnfitLink> {
+        links.iter().try_for_each(|(address, bits)| self.judge_link(*address, *bits))
     }
 
     /// Judges a resolver that the network or the config names.
@@ -148,6 +189,12 @@ impl Ipv4Prefix {
         if u32::from(address) & !prefix.mask_bits() != 0 { Err(BadPrefix::HostBits) } else { Ok(prefix) }
     }
 
+    /// The prefix of 65 536 addresses that begin with these two bytes.
+    #[must_use]
+    pub const fn of_16([first, second]: [u8; 2]) -> Self {
+        Self { address: Ipv4Addr::new(first, second, 0, 0), bits: 16 }
+    }
+
     /// The prefix that `address` lies in.
     ///
     /// # Errors
@@ -158,6 +205,15 @@ impl Ipv4Prefix {
         }
         let mask = Self { address, bits }.mask_bits();
         Ok(Self { address: Ipv4Addr::from(u32::from(address) & mask), bits })
+    }
+
+    /// The prefix of a link that has this address.
+    ///
+    /// # Errors
+    /// [`UnfitLink::Bits`] when it has not as many as [`LINK_BITS`] has.
+    pub fn of_link(address: Ipv4Addr, bits: u8) -> Result<Self, UnfitLink> {
+        let link = Self::around(address, bits).ok().filter(|link| LINK_BITS.contains(&link.bits));
+        link.ok_or(UnfitLink::Bits { address, bits })
     }
 
     /// Network address: the first one of the prefix.
@@ -240,7 +296,7 @@ pub enum UnfitLink {
         /// The cluster's prefix.
         kept: Ipv4Prefix,
         /// Use of the cluster's prefix.
-        what: &'static str,
+        what: PrefixUse,
     },
     /// The resolver lies in a prefix of the cluster: somebody else would be asked.
     #[error("the resolver {resolver} lies in {kept}, which is kept for {what}")]
@@ -249,7 +305,7 @@ pub enum UnfitLink {
         /// The cluster's prefix.
         kept: Ipv4Prefix,
         /// Use of the cluster's prefix.
-        what: &'static str,
+        what: PrefixUse,
     },
 }
 

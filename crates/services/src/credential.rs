@@ -4,7 +4,7 @@
 
 use pki::{AuthorityKind, CertificateProfile};
 
-use crate::plan::{PREFIXES, ServicePlan};
+use crate::plan::ServicePlan;
 
 /// User that CoreDNS runs as: nobody else does.
 pub(crate) const DNS_USER: u32 = 53;
@@ -73,7 +73,7 @@ impl Credential {
             Self::EtcdPeer => CertificateProfile::EtcdPeer { machine, node, vpn },
             Self::EtcdMachineClient => CertificateProfile::EtcdMachineClient { machine },
             Self::EtcdApiserverClient => CertificateProfile::EtcdApiserverClient { machine },
-            Self::Apiserver => CertificateProfile::Apiserver { vpn, service: PREFIXES.kubernetes_service() },
+            Self::Apiserver => CertificateProfile::Apiserver { vpn, service: plan.prefixes.kubernetes_service() },
             Self::ApiserverKubeletClient => CertificateProfile::ApiserverKubeletClient,
             Self::ApiserverFront => CertificateProfile::ApiserverFront,
             Self::ControllerManager => CertificateProfile::ControllerManager,

@@ -3,9 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use model::{
-    Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Prefixes, VPN_PREFIX,
-};
+use model::{Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Prefixes};
 
 /// Cluster that etcd begins with. But for the last it is read only while etcd has no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +69,8 @@ pub struct ServicePlan {
     /// Address of the machine, where etcd, the apiserver and the kubelet are bound; its roles; the addresses of its
     /// pods.
     pub assignment: Assignment,
+    /// Address ranges that the cluster keeps for itself.
+    pub prefixes: Prefixes,
     /// Plan of the etcd that runs here; without one, nothing that needs it runs.
     pub etcd: Option<EtcdPlan>,
     /// Where the components are in the image: all in one directory, CNI plugins too.
@@ -120,6 +120,3 @@ impl ServicePlan {
 
 /// The apiserver as clients on the machine reach it: a balancer of PID 1 over the coordinators.
 pub(crate) const LOCAL_API: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, KUBERNETES_API_PORT);
-
-/// Prefixes that Kubernetes is started with.
-pub(crate) const PREFIXES: Prefixes = Prefixes::of(VPN_PREFIX);

@@ -20,12 +20,15 @@ use services::{
 };
 use supervise::{Fingerprint, Need, Readiness, Spec, Tree};
 
+const USUAL: Prefixes = Prefixes::of(VPN_PREFIX);
+
 fn plan() -> ServicePlan {
     ServicePlan {
         machine: model::MachineId([0xab; 16]),
         node: NodeName::chosen("node-1").unwrap(),
         cluster: ClusterId([0xcd; 16]),
-        assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
+        assignment: Assignment::first(&USUAL, KubernetesRole::ALL.iter().copied().collect()),
+        prefixes: USUAL,
         etcd: Some(EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known }),
         bin: "/usr/bin",
         has_gvisor: false,
@@ -77,6 +80,7 @@ fn plans() -> impl Strategy<Value = ServicePlan> {
                 node: NodeName::chosen(&name).ok()?,
                 cluster: ClusterId(cluster),
                 assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
+                prefixes: USUAL,
                 etcd: (role == ClusterRole::Coordinator).then_some(etcd),
                 bin: "/usr/bin",
                 has_gvisor: gvisor,
@@ -512,7 +516,7 @@ const AUTHORITY: &str = "an authority";
 /// Proves: W7
 #[test]
 fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
-    for object in bootstrap::sets(AUTHORITY).into_iter().flat_map(|set| set.objects) {
+    for object in bootstrap::sets(USUAL, AUTHORITY).into_iter().flat_map(|set| set.objects) {
         let read: serde_json::Value = serde_json::from_str(&object.body).unwrap();
         assert_eq!(read["metadata"]["name"], object.name);
         for subject in read["subjects"].as_array().into_iter().flatten() {
@@ -525,7 +529,7 @@ fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
 /// The mark says that all are there, so it has to come last; and nobody may do anything by it.
 #[test]
 fn the_first_objects_end_with_a_mark_that_allows_nothing() {
-    let sets = bootstrap::sets(AUTHORITY);
+    let sets = bootstrap::sets(USUAL, AUTHORITY);
     for set in &sets {
         let (mark, before) = set.objects.split_last().unwrap();
         assert_eq!(format!("{}/{}", mark.path, mark.name), set.mark_path());
@@ -543,7 +547,7 @@ fn the_first_objects_end_with_a_mark_that_allows_nothing() {
 /// Proves: W7
 #[test]
 fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
-    let objects = bootstrap::sets(AUTHORITY).into_iter().flat_map(|set| set.objects);
+    let objects = bootstrap::sets(USUAL, AUTHORITY).into_iter().flat_map(|set| set.objects);
     let rules = objects.filter(|object| object.path.ends_with("/clusterroles")).flat_map(|role| {
         let read: serde_json::Value = serde_json::from_str(&role.body).unwrap();
         read["rules"].as_array().unwrap().iter().map(|rule| (role.name, rule.clone())).collect::<Vec<_>>()
@@ -581,7 +585,7 @@ fn pid_1_keeps_nodes_and_volumes_a_resolver_follows_services() {
 /// Proves: W7
 #[test]
 fn first_objects_have_names_that_their_kinds_may_have() {
-    for object in bootstrap::sets(AUTHORITY).iter().flat_map(|set| &set.objects) {
+    for object in bootstrap::sets(USUAL, AUTHORITY).iter().flat_map(|set| &set.objects) {
         // RFC 1123, section 2.1; roles and what binds them may have any path segment.
         let is_domain = object.name.chars().all(|one| matches!(one, 'a'..='z' | '0'..='9' | '-' | '.'));
         assert!(
@@ -599,9 +603,9 @@ fn a_resolver_asks_outside_only_where_the_uplinks_say() {
     let gateway = "10.244.3.1".parse().unwrap();
     let own = ["10.244.3.1", "10.96.0.10", "10.118.0.1", "127.0.0.53", "0.0.0.0"].map(|own| own.parse().unwrap());
     for none in [&[][..], &own] {
-        assert!(dns::outside(gateway, none).lines().all(|line| line.starts_with('#')));
+        assert!(dns::outside(gateway, USUAL, none).lines().all(|line| line.starts_with('#')));
     }
-    let text = dns::outside(gateway, &["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()]);
+    let text = dns::outside(gateway, USUAL, &["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()]);
     assert!(text.contains("bind 10.244.3.1\n") && text.contains("forward . 192.0.2.1 192.0.2.2 {"), "{text}");
     let (_, program) = program(&plan(), "kube.dns");
     assert_eq!(
@@ -611,6 +615,35 @@ fn a_resolver_asks_outside_only_where_the_uplinks_say() {
     let corefile = &program.files.iter().find(|file| file.path.ends_with("/Corefile")).unwrap().contents;
     let pattern = dns::OUTSIDE.strip_suffix("conf").unwrap();
     assert!(corefile.contains(&format!("import {pattern}*\n")) && !corefile.contains("forward"), "{corefile}");
+}
+
+/// Addresses that Kubernetes is told of are of the cluster's own prefixes, not of the usual ones.
+///
+/// Proves: H3
+#[test]
+fn a_cluster_of_other_prefixes_runs_kubernetes_by_them() {
+    let [vpn, pods, services] =
+        ["172.28.0.0/16", "172.29.0.0/16", "172.30.0.0/20"].map(|prefix| prefix.parse().unwrap());
+    let prefixes = Prefixes { vpn, pods, services };
+    let both = KubernetesRole::ALL.iter().copied().collect();
+    let plan = ServicePlan { assignment: Assignment::first(&prefixes, both), prefixes, ..plan() };
+    let mut told: String = files(&plan).into_iter().map(|file| file.contents).collect();
+    told.extend(programs(&plan).into_iter().flat_map(|(_, program)| program.argv));
+    told.extend(bootstrap::sets(prefixes, AUTHORITY).into_iter().flat_map(|set| set.objects).map(|object| object.body));
+    for usual in ["10.118.", "10.244.", "10.96."] {
+        assert!(!told.contains(usual), "{usual} in {told}");
+    }
+    for own in
+        ["172.30.0.0/20", "172.30.0.10", "172.30.0.11", "172.29.0.0/16", "172.29.0.0/24", "172.28.0.1", "172.28.0.0/16"]
+    {
+        assert!(told.contains(own), "{own}");
+    }
+    let loops = ["172.28.0.1", "172.29.0.1", "172.30.0.10"].map(|own| own.parse().unwrap());
+    assert!(!dns::outside(loops[1], prefixes, &loops).contains("forward"));
+    assert!(dns::outside(loops[1], prefixes, &["10.96.0.10".parse().unwrap()]).contains("forward . 10.96.0.10"));
+    let profile = Credential::Apiserver.profile(&plan);
+    let pki::CertificateProfile::Apiserver { vpn, service } = profile else { panic!("{profile:?}") };
+    assert_eq!((vpn.to_string(), service.to_string()), ("172.28.0.1".to_owned(), "172.30.0.1".to_owned()));
 }
 
 /// Proves: A7 W2
@@ -650,7 +683,7 @@ fn one_plan_is_what_its_golden_files_say() {
     for file in files(&plan) {
         golden(file.path.rsplit('/').next().unwrap(), &file.contents);
     }
-    let objects: String = bootstrap::sets(AUTHORITY)
+    let objects: String = bootstrap::sets(USUAL, AUTHORITY)
         .iter()
         .flat_map(|set| &set.objects)
         .map(|object| format!("POST {} ({})\n{}\n", object.path, object.because, object.body))

@@ -24,7 +24,8 @@ use keys::seal::{self, Body, Candidate, Clear, SealFiles};
 use keys::two_slot::SLOT_BYTES;
 use model::{
     BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MachineId,
-    MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey, VpnPrivKey,
+    MasterSecret, NetworkConfig, NodeName, PcrSelection, Prefixes, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey,
+    VpnPrivKey,
 };
 use pki::client_auth::{Owners, owner_certificate, server_config};
 use pki::{PrivateKey, TlsIdentity};
@@ -238,7 +239,7 @@ fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
             boot_class: BootClass::Direct,
             salt: [5; 32],
             network: NetworkConfig::Dhcp,
-            vpn_prefix: VPN_PREFIX,
+            prefixes: Prefixes::of(VPN_PREFIX),
             node_name,
             sealed_at: 1_800_000_000,
         };
@@ -266,7 +267,7 @@ fn the_first_contact_secret_of_a_config_leaves_nothing_behind() {
             level: Level::Encrypted,
             cold_start: ColdStart::Automatic,
             without_tpm: WithoutTpm::Refuse,
-            vpn_prefix: VPN_PREFIX,
+            prefixes: Prefixes::of(VPN_PREFIX),
             kubernetes_roles: [].into(),
         }),
     };

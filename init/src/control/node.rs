@@ -41,7 +41,7 @@ pub(crate) enum Error {
 /// made for this attempt, lasts an hour and never leaves memory.
 pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>) -> Result<(), Error> {
     let mut api = session(&kubernetes, &CertificateProfile::KubeBootstrap, plan.kubernetes_api())?;
-    for set in services::bootstrap::sets(&pki::certificate_pem(kubernetes.certificate())) {
+    for set in services::bootstrap::sets(plan.prefixes, &pki::certificate_pem(kubernetes.certificate())) {
         match api.get(&set.mark_path()).await?.status {
             200 => {}
             404 => create(&mut api, set.objects).await?,

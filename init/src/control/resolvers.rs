@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use model::Prefixes;
 use services::dns;
 use tokio::sync::watch;
 
@@ -9,9 +10,12 @@ use super::{Error, clients};
 use crate::network::uplink::{self, Resolvers};
 
 /// Keeps the file as the links have it; a task for good.
-pub(super) async fn follow(gateway: Ipv4Addr, mut resolvers: watch::Receiver<Resolvers>) -> Result<(), Error> {
+pub(super) async fn follow(
+    (gateway, prefixes): (Ipv4Addr, Prefixes),
+    mut resolvers: watch::Receiver<Resolvers>,
+) -> Result<(), Error> {
     loop {
-        let text = dns::outside(gateway, &uplink::all(&resolvers.borrow_and_update()));
+        let text = dns::outside(gateway, prefixes, &uplink::all(&resolvers.borrow_and_update()));
         clients::write(dns::OUTSIDE, text.as_bytes(), 0o644)?;
         if resolvers.changed().await.is_err() {
             return Ok(());

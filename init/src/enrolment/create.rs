@@ -189,7 +189,7 @@ pub(super) mod tests {
                     level,
                     cold_start: ColdStart::Automatic,
                     without_tpm: WithoutTpm::Unprotected,
-                    vpn_prefix: VPN_PREFIX,
+                    prefixes: model::Prefixes::of(VPN_PREFIX),
                     kubernetes_roles: [KubernetesRole::Worker].into(),
                 }),
             };

@@ -64,7 +64,9 @@ async fn ask(asker: &Asker, board: &Board, endpoint: &Endpoint) -> Result<Fittin
     let bytes = Zeroizing::new(answer.response); // a key is in it
     let answer = RedeemAnswer::decode(&bytes).map_err(|error| RedeemError::Answer(endpoint.clone(), error))?;
     let issued = issued(asker, &answer).map_err(|error| RedeemError::Certificates(endpoint.clone(), error))?;
-    asker.judge(AdmissionOffer { answer, issued }).map_err(|why| RedeemError::NotAccepted(endpoint.clone(), why))
+    asker
+        .judge(AdmissionOffer { answer, issued }, &board.facts().leased())
+        .map_err(|why| RedeemError::NotAccepted(endpoint.clone(), why))
 }
 
 /// Verifies an answer's certificates: they are for the machine's own key, under the ticket's pin.

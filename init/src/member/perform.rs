@@ -403,6 +403,7 @@ impl Performer {
             node: name.clone(),
             cluster: holder.cluster,
             assignment: assignment.with_kubernetes_of(kubernetes),
+            prefixes: desired.borrow().prefixes,
             etcd: runs.map(|runs| runs.etcd.clone()),
             bin: PROGRAMS,
             has_gvisor: board.facts().boot().has_gvisor,

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use keys::recovery::RecoveryPubKey;
-use model::{Ipv4Prefix, VPN_PORT, VpnPrivKey, VpnPubKey};
+use model::{Ipv4Prefix, Prefixes, VPN_PORT, VpnPrivKey, VpnPubKey};
 use rtnetlink::{LinkUnspec, LinkWireguard};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -60,6 +60,8 @@ pub(crate) struct Mesh {
     own: VpnPubKey,
     /// Address of the machine in the VPN.
     vpn_ip: Ipv4Addr,
+    /// Address ranges that the cluster keeps for itself.
+    prefixes: Prefixes,
     network: Network,
     wireguard: WireGuard,
     /// The kernel's number for the interface.
@@ -75,7 +77,7 @@ impl Mesh {
         network: &Network,
         key: &VpnPrivKey,
         vpn_ip: Ipv4Addr,
-        prefix: Ipv4Prefix,
+        prefixes: Prefixes,
     ) -> Result<Self, Error> {
         let link = network.handle.link();
         let wg0 = LinkWireguard::new(INTERFACE).mtu(mesh::path::LARGEST.into()).build();
@@ -83,14 +85,14 @@ impl Mesh {
         let wireguard = WireGuard::find().await?;
         wireguard.set(key).await?;
         let index = index().map_err(Error::Index)?;
-        let address = network.handle.address().add(index, vpn_ip.into(), prefix.bits());
+        let address = network.handle.address().add(index, vpn_ip.into(), prefixes.vpn.bits());
         address.execute().await.map_err(|error| Error::Link("address", refusal(error)))?;
         let up = LinkUnspec::new_with_index(index).up().build();
         network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", refusal(error)))?;
         // What the machine itself sends to a service has a source by this, before the service's address is translated.
-        let services = peers::route(network.prefixes().services, None, index);
+        let services = peers::route(prefixes.services, None, index);
         network.handle.route().add(services).execute().await.map_err(|error| Error::Link("route", refusal(error)))?;
-        Ok(Self { own: public(key), vpn_ip, network: network.clone(), wireguard, index })
+        Ok(Self { own: public(key), vpn_ip, prefixes, network: network.clone(), wireguard, index })
     }
 }
 

@@ -136,7 +136,7 @@ pub(crate) struct Uplink {
 struct InForce {
     filter: String,
     /// Ground that the filter is made from, besides the links.
-    prefixes: Prefixes,
+    prefixes: Option<Prefixes>,
     assignment: Option<Assignment>,
     published: Vec<OpenPort>,
     /// Address among those of its pods at which the machine serves them; on `lo`.
@@ -158,13 +158,12 @@ impl Uplink {
         board: &Board,
         (tree, children): (&Services, &Children),
         config: &NetworkConfig,
-        vpn_prefix: Ipv4Prefix,
+        prefixes: Option<Prefixes>,
     ) -> Result<Self, Error> {
         let network = Network::open(board)?;
         // kubelet reads it, whether a link names a resolver or not.
         fs::write(RESOLV_CONF, "").map_err(Error::Resolvers)?;
         let links = links().map_err(|error| Error::List("links", error))?;
-        let prefixes = Prefixes::of(vpn_prefix);
         board.facts().update(|now| now.prefixes = prefixes);
         let filter = filter(&links, (prefixes, None), &[]);
         nftables::perform(children, TextFile::Filter, &filter).await.map_err(Error::Filter)?;
@@ -203,6 +202,7 @@ impl Uplink {
     /// [`Error`] names the step; rules are left that deny no less than before.
     pub(crate) async fn belong(&self, prefixes: Prefixes, assignment: &Assignment) -> Result<(), Error> {
         let mut in_force = self.in_force.lock().await;
+        let (before, prefixes) = (self.network.prefixes(), Some(prefixes));
         let wanted = filter(&self.links, (prefixes, Some(assignment)), &in_force.published);
         self.perform(&mut in_force, wanted).await?;
         (in_force.prefixes, in_force.assignment) = (prefixes, Some(assignment.clone()));
@@ -215,7 +215,7 @@ impl Uplink {
             in_force.gateway = gateway;
         }
         in_force.leads |= gateway.is_some();
-        rules::change(&self.network.handle, (self.network.prefixes(), prefixes), &self.links).await?;
+        rules::change(&self.network.handle, (before, prefixes), &self.links).await?;
         self.network.board.facts().update(|now| now.prefixes = prefixes);
         Ok(())
     }
@@ -274,8 +274,8 @@ impl Network {
         Ok(Self { handle, board, resolvers: watch::Sender::default(), carriers, _carrying: Arc::new(carrying) })
     }
 
-    /// The prefixes of VPN, pods and services: no link is given an address of theirs.
-    pub(crate) fn prefixes(&self) -> Prefixes {
+    /// The prefixes of VPN, pods and services, once they are known: no link is given an address of theirs.
+    fn prefixes(&self) -> Option<Prefixes> {
         self.board.facts().read(|now| now.prefixes)
     }
 
@@ -374,7 +374,11 @@ impl Network {
 }
 
 /// Text of the filter of a machine with these uplinks.
-fn filter(uplinks: &[Link], (prefixes, assignment): (Prefixes, Option<&Assignment>), published: &[OpenPort]) -> String {
+fn filter(
+    uplinks: &[Link],
+    (prefixes, assignment): (Option<Prefixes>, Option<&Assignment>),
+    published: &[OpenPort],
+) -> String {
     let uplinks = uplinks.iter().map(|link| link.name.as_str()).collect();
     Filter { uplinks, prefixes, assignment, published }.text()
 }

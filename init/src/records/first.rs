@@ -93,8 +93,7 @@ impl First {
         let (now, boot) = (UnixSeconds(now), self.facts.boot());
         let cluster = Cluster {
             id: self.cluster,
-            vpn_prefix: prefixes.vpn,
-            pods_prefix: prefixes.pods,
+            prefixes,
             policy: Policy { level: self.desired.level, cold_start, oldest_release: release() },
             owners,
             recoveries: 0,

@@ -17,7 +17,7 @@ use cluster::state::KeyValue;
 use keys::recovery::RecoveryPubKey;
 use model::{
     Assignment, BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey,
-    POD_PREFIX, Prefixes, RootHash, SERVICE_PREFIX, Secret, Uuid, VPN_PREFIX, VpnPubKey,
+    Prefixes, RootHash, Secret, Uuid, VPN_PREFIX, VpnPubKey,
 };
 use pki::{Authority, AuthorityKind, PrivateKey, UnixTime};
 
@@ -66,8 +66,7 @@ pub(crate) fn machine(n: u8, standing: Standing) -> MachineRecord {
 pub(super) fn cluster() -> Cluster {
     Cluster {
         id: ClusterId([1; 16]),
-        vpn_prefix: VPN_PREFIX,
-        pods_prefix: POD_PREFIX,
+        prefixes: Prefixes::of(VPN_PREFIX),
         policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 0, 0) },
         owners: vec![OwnerRecord {
             key: OwnerPubKey([1; 32]),
@@ -82,14 +81,14 @@ pub(super) fn cluster() -> Cluster {
 /// Desired state of machine `n`, the only coordinator, which was told nothing yet.
 pub(super) fn desired(n: u8) -> Desired {
     let MachineRecord { name, vpn_ip, .. } = machine(n, Standing::Member);
-    let Cluster { vpn_prefix, pods_prefix, policy, owners, .. } = cluster();
+    let Cluster { prefixes, policy, owners, .. } = cluster();
     let own = desired::KnownCoordinator { name, vpn_ip, votes: true, control_plane: false };
     Desired {
         at: None,
         look: None,
         standing: Standing::Member,
         assignment: Assignment::new(vpn_ip, ClusterRole::Coordinator, [].into(), None).expect("they fit"),
-        prefixes: Prefixes { vpn: vpn_prefix, pods: pods_prefix, services: SERVICE_PREFIX },
+        prefixes,
         coordinators: [(machine(n, Standing::Member).id(), own)].into(),
         etcd: EtcdPart::Voter,
         shares: DesiredShares::default(),

@@ -85,7 +85,7 @@ impl Port {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        if is_a_pods(peer.ip(), self.guarded.facts().read(|now| now.prefixes.pods)) {
+        if is_a_pods(peer.ip(), self.guarded.facts().read(|now| now.prefixes.map(|own| own.pods))) {
             self.guarded.audit.connection(peer.ip(), "a pod's address");
             return;
         }
@@ -127,9 +127,9 @@ impl Port {
 
 /// Whether it is one of the many addresses that a machine has for its pods. WireGuard lets a peer send from these and from its own
 /// in the VPN: by the latter alone it is one source. No pod has a reason to call a machine.
-fn is_a_pods(source: IpAddr, pods: Ipv4Prefix) -> bool {
+fn is_a_pods(source: IpAddr, pods: Option<Ipv4Prefix>) -> bool {
     match source.to_canonical() {
-        IpAddr::V4(source) => pods.contains(source),
+        IpAddr::V4(source) => pods.is_some_and(|pods| pods.contains(source)),
         IpAddr::V6(_) => false,
     }
 }

@@ -50,6 +50,7 @@ impl Machine {
     pub(super) fn of(profile: api::Profile) -> Self {
         log::install(Vec::new());
         let (facts, power_on) = Facts::new(Boot { profile, ..Boot::fixture() });
+        facts.update(|now| now.prefixes = Some(model::Prefixes::of(model::VPN_PREFIX)));
         let (board, shown) = Board::new(facts.clone());
         board.settled(&power_on.opens().runs(), "");
         let (context, power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));

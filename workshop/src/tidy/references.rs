@@ -8,7 +8,7 @@ use super::{finding::Finding, source};
 /// The document with a line for every requirement.
 pub(super) const DOCUMENT: &str = "SPECIFICATION.md";
 /// The letters that ids of requirements begin with.
-const GROUPS: &str = "ABDFKMNOPQSTUW";
+const GROUPS: &str = "ABDFHKMNOPQSTUW";
 /// Words that look like ids and are somebody else's, below this folder.
 const FOREIGN: &[(&str, &str)] = &[
     ("T1", "crates/dhcp/"), // RFC 2131: when a lease is renewed

@@ -123,7 +123,7 @@ impl Init {
         store.begin(name, lock)?;
         let secret = store.begin_first_machine(name, &ClusterRecord::first_name(), lock)?;
         let becomes = Becomes::First(founding, secret);
-        let wanted = Wanted { choices, node: node_name.as_ref(), network: Some(network), becomes };
+        let wanted = Wanted { choices, node: node_name.as_ref(), network: Some(network), at: at.outside(), becomes };
         let signed = enrolment::sign(wanted, &store.owner_or_new()?)?;
         let mut record = ClusterRecord::of_config(name.clone(), signed.digest);
         record.machines_mut()[0].address = Some(at.to_string());

@@ -118,7 +118,7 @@ impl Making<'_> {
     ) -> Result<model::ConfigDigest, Failure> {
         let Self { name, plan, store, .. } = self;
         progress.show(&format!("make the disk of {machine}"));
-        let wanted = Wanted { choices: plan.choices, node: Some(machine), network: None, becomes };
+        let wanted = Wanted { choices: plan.choices, node: Some(machine), network: None, at: None, becomes };
         let signed = enrolment::sign(wanted, &store.owner_or_new()?)?;
         let directory = store.machine_directory(name, machine);
         virtual_machine::build(&plan.image, &directory, plan.disk_bytes, &signed.bytes)?;

@@ -165,7 +165,7 @@ impl Machine<'_> {
         progress: &mut Progress,
     ) -> Result<Taken, Failure> {
         let Activate { choices, network, machine: OnScreen { at, .. }, .. } = self.arguments;
-        let wanted = Wanted { choices, node: name, network: Some(network), becomes: Becomes::Joins(ticket) };
+        let wanted = Wanted { choices, node: name, network: Some(network), at: None, becomes: Becomes::Joins(ticket) };
         let signed = enrolment::sign(wanted, &context.store.owner()?)?;
         progress.show(&format!("{at}: hand in its config"));
         match self.meet().await?.hand_in(signed.bytes).await {

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use keys::endpoint::Endpoint;
-use model::{MachineId, OwnerPubKey, Prefixes, PublishId};
+use model::{MachineId, OwnerPubKey, PublishId};
 
 use super::Ground;
 use crate::denial::Denial;
@@ -53,8 +53,7 @@ fn is_free(ground: &Ground<'_>, address: Ipv4Addr) -> Result<(), Denial> {
     if let Some(rule) = ground.state.published().values().find(|rule| rule.terms.address() == Some(address)) {
         return Err(Denial::AddressPublished { address, rule: rule.id });
     }
-    let Prefixes { vpn, pods, services } = Prefixes::of(ground.cluster.vpn_prefix);
-    if [vpn, pods, services].iter().any(|prefix| prefix.contains(address)) {
+    if ground.cluster.prefixes.rows().iter().any(|(kept, _)| kept.contains(address)) {
         return Err(Denial::AddressInside(address));
     }
     let has = |endpoint: &Endpoint| endpoint.address().is_some_and(|at| at.ip() == IpAddr::V4(address));

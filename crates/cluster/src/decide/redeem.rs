@@ -168,7 +168,7 @@ fn name(state: &State, ticket: &TicketRecord, body: &RedeemBody, id: MachineId) 
 
 /// The next free VPN address, and where the cursor stands behind it. The first and the last address are no machine's.
 fn next_address(state: &State, cluster: &Cluster) -> Result<(Ipv4Addr, u32), Denial> {
-    let prefix = cluster.vpn_prefix;
+    let prefix = cluster.prefixes.vpn;
     let hosts = (1_u32 << (32 - prefix.bits())) - 2;
     let address = |index: u32| prefix.nth(index + 1).expect("below the number of addresses");
     let first = cluster.next_address.saturating_sub(1) % hosts;
@@ -179,7 +179,7 @@ fn next_address(state: &State, cluster: &Cluster) -> Result<(Ipv4Addr, u32), Den
 
 /// The next free pod prefix, and where the cursor stands behind it.
 pub(super) fn next_pods(state: &State, cluster: &Cluster) -> Result<(Ipv4Prefix, u32), Denial> {
-    let pods = cluster.pods_prefix;
+    let pods = cluster.prefixes.pods;
     let count = 1_u32 << (POD_BITS - pods.bits());
     let prefix = |index: u32| {
         let address = pods.nth(index << (32 - POD_BITS)).expect("below the number of prefixes");

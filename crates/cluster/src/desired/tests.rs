@@ -85,10 +85,9 @@ fn a_desired_state_that_makes_no_sense_names_what_is_wrong() {
     assert!(edited(|it| it.assignment.truncate(it.assignment.len() - 1)).starts_with("its assignment cannot be used"));
     let member = "it contradicts itself: a member of etcd is a coordinator";
     assert_eq!(edited(|it| it.assignment = assignment::encode(&good().as_node().assignment)), member);
-    let bits = "its VPN prefix cannot be used: the VPN prefix has 8 to 24 bits, not 30";
+    let bits = "its prefixes cannot be used: the prefix of the VPN has 8 to 24 bits, not 30";
     assert_eq!(edited(|it| it.vpn_prefix = prefix_to_wire("10.118.0.0/30".parse().expect("a prefix"))), bits);
-    let in_pods =
-        "its VPN prefix cannot be used: the VPN prefix 10.244.0.0/16 overlaps 10.244.0.0/16, which is kept for pods";
+    let in_pods = "its prefixes cannot be used: 10.244.0.0/16, the prefix of the VPN, overlaps 10.244.0.0/16, which is kept for pods";
     assert_eq!(edited(|it| it.vpn_prefix = it.pods_prefix.clone()), in_pods);
     let address = "it contradicts itself: the machine's address is one of the VPN prefix";
     for foreign in [[10, 119, 0, 2], [10, 118, 0, 0], [10, 118, 255, 255]] {
@@ -117,8 +116,7 @@ fn a_cluster_may_keep_another_prefix_for_pods() {
     assert_eq!(Desired::decode(&foreign.encode()), Err(refused));
     let prefixes = Prefixes { vpn: pods, ..elsewhere.prefixes };
     let overlapping = Desired::decode(&Desired { prefixes, ..elsewhere }.encode()).expect_err("they overlap");
-    let words =
-        "its VPN prefix cannot be used: the VPN prefix 10.32.0.0/16 overlaps 10.32.0.0/16, which is kept for pods";
+    let words = "its prefixes cannot be used: 10.32.0.0/16, the prefix of the VPN, overlaps 10.32.0.0/16, which is kept for pods";
     assert_eq!(Chain(&overlapping).to_string(), words);
 }
 

@@ -3,17 +3,18 @@
 //! ```text
 //! message Cluster { uint32 version = 1; bytes cluster_id = 2; Prefix vpn_prefix = 3; Prefix pods_prefix = 4;
 //!                   uint32 level = 5; uint32 cold_start = 6; string oldest_release = 7; repeated Owner owners = 8;
-//!                   uint64 recoveries = 9; uint32 next_address = 10; uint32 next_pods = 11; }
+//!                   uint64 recoveries = 9; uint32 next_address = 10; uint32 next_pods = 11;
+//!                   optional Prefix services_prefix = 12; }                                        // none: 10.96.0.0/16
 //! message Owner   { bytes public_key = 1; bytes recovery_public_key = 2; }
 //! ```
 
-use keys::network::{PREFIX, PrefixWire, prefix_to_wire};
+use keys::network::{PREFIX, PrefixWire, PrefixesWire, prefix_to_wire};
 use keys::numbers;
 use keys::recovery::RecoveryPubKey;
-use model::{ClusterId, ColdStart, Ipv4Prefix, Level, OwnerPubKey};
+use model::{ClusterId, ColdStart, Level, OwnerPubKey, Prefixes};
 use prost::Message as _;
 
-use super::{BadRecord, Release, VERSION, decode, known, prefix, sized};
+use super::{BadRecord, Release, VERSION, decode, known, sized};
 
 /// How many owners a cluster may have: the directory names all of them.
 pub const MOST_OWNERS: usize = 16;
@@ -23,19 +24,17 @@ pub const MOST_OWNERS: usize = 16;
 pub struct Cluster {
     /// The cluster's id.
     pub id: ClusterId,
-    /// Where VPN addresses come from.
-    pub vpn_prefix: Ipv4Prefix,
-    /// Where pod prefixes come from, a /24 each.
-    pub pods_prefix: Ipv4Prefix,
+    /// Address ranges that the cluster keeps for itself.
+    pub prefixes: Prefixes,
     /// The cluster's policy: what it asks of its machines.
     pub policy: Policy,
     /// The cluster's owners; one or more, each once.
     pub owners: Vec<OwnerRecord>,
     /// How often it was brought back from one voter's data.
     pub recoveries: u64,
-    /// The index in `vpn_prefix` that is tried first for the next machine.
+    /// The index in the VPN's prefix that is tried first for the next machine.
     pub next_address: u32,
-    /// The index of the /24 in `pods_prefix` that is tried first for the next worker.
+    /// The index of the /24 in the prefix of pods that is tried first for the next worker.
     pub next_pods: u32,
 }
 
@@ -69,11 +68,12 @@ impl Cluster {
     /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let PrefixesWire { vpn, pods: _, services } = self.prefixes.into();
         let wire = ClusterWire {
             version: VERSION,
             cluster_id: self.id.0.to_vec(),
-            vpn_prefix: prefix_to_wire(self.vpn_prefix),
-            pods_prefix: prefix_to_wire(self.pods_prefix),
+            vpn_prefix: vpn,
+            pods_prefix: prefix_to_wire(self.prefixes.pods),
             level: numbers::level::number(self.policy.level),
             cold_start: numbers::cold_start::number(self.policy.cold_start),
             oldest_release: self.policy.oldest_release.to_string(),
@@ -81,6 +81,7 @@ impl Cluster {
             recoveries: self.recoveries,
             next_address: self.next_address,
             next_pods: self.next_pods,
+            services_prefix: services,
         };
         wire.encode_to_vec()
     }
@@ -92,18 +93,10 @@ impl Cluster {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
         let wire: ClusterWire = decode(bytes, &CLUSTER)?;
         let owners = read_owners(&wire.owners)?;
-        let (vpn_prefix, pods_prefix) =
-            (prefix("VPN prefix", &wire.vpn_prefix)?, prefix("pod prefix", &wire.pods_prefix)?);
-        if !(8..=24).contains(&vpn_prefix.bits()) || !(8..=24).contains(&pods_prefix.bits()) {
-            return Err(BadRecord::Contradiction("a cluster's prefixes have 8 to 24 bits"));
-        }
-        if vpn_prefix.overlaps(pods_prefix) {
-            return Err(BadRecord::Contradiction("its VPN prefix overlaps its pods"));
-        }
+        let (vpn, pods, services) = (wire.vpn_prefix, Some(wire.pods_prefix), wire.services_prefix);
         Ok(Self {
             id: ClusterId(sized("cluster id", &wire.cluster_id)?),
-            vpn_prefix,
-            pods_prefix,
+            prefixes: PrefixesWire { vpn, pods, services }.read()?,
             policy: Policy {
                 level: known("level", wire.level, numbers::level::of)?,
                 cold_start: known("cold start policy", wire.cold_start, numbers::cold_start::of)?,
@@ -163,5 +156,6 @@ formats::strict_message! {
         9 required u64 recoveries;
         10 required u32 next_address;
         11 required u32 next_pods;
+        12 optional message(PrefixWire, PREFIX) services_prefix;
     }
 }

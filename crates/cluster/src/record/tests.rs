@@ -81,6 +81,17 @@ fn cluster(edit: impl FnOnce(&mut Cluster)) -> Result<(), String> {
     Cluster::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
 }
 
+/// Proves: H3
+#[test]
+fn a_cluster_keeps_the_prefixes_that_were_chosen() {
+    let [pods, services] = ["172.29.0.0/16", "172.30.0.0/20"].map(|prefix| prefix.parse().expect("a prefix"));
+    let usual = fixture::cluster();
+    let prefixes = model::Prefixes { pods, services, ..usual.prefixes };
+    for cluster in [Cluster { prefixes, ..usual.clone() }, usual] {
+        assert_eq!(Cluster::decode(&cluster.encode()), Ok(cluster));
+    }
+}
+
 fn cold_start(edit: impl FnOnce(&mut ColdStartEpochs)) -> Result<(), String> {
     let mut record = epochs();
     edit(&mut record);
@@ -133,10 +144,13 @@ fn a_record_that_contradicts_itself_is_refused() {
         ),
         (cluster(|it| it.owners.clear()), "it contradicts itself: a cluster has 1 to 16 owners"),
         (cluster(|it| it.owners.push(it.owners[0].clone())), "it contradicts itself: an owner is named twice"),
-        (cluster(|it| it.vpn_prefix = it.pods_prefix), "it contradicts itself: its VPN prefix overlaps its pods"),
         (
-            cluster(|it| it.vpn_prefix = "10.0.0.0/25".parse().expect("a prefix")),
-            "it contradicts itself: a cluster's prefixes have 8 to 24 bits",
+            cluster(|it| it.prefixes.services = it.prefixes.pods),
+            "its prefixes cannot be used: 10.244.0.0/16, the prefix of pods, overlaps 10.244.0.0/16, which is kept for services",
+        ),
+        (
+            cluster(|it| it.prefixes.vpn = "10.0.0.0/25".parse().expect("a prefix")),
+            "its prefixes cannot be used: the prefix of the VPN has 8 to 24 bits, not 25",
         ),
         (
             cold_start(|it| it.next.as_mut().expect("one").epoch = epoch(1, 3)),

@@ -7,7 +7,7 @@ use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, 
 use dhcp::server::{Config, InvalidConfig, Server};
 use dhcp::wire::{DhcpMessage, MessageType};
 use dhcp::{HardwareAddress, Prefix};
-use model::{Ipv4Prefix, POD_PREFIX, Prefixes, SERVICE_PREFIX, UnfitLink};
+use model::{Ipv4Prefix, POD_PREFIX, PrefixUse, Prefixes, SERVICE_PREFIX, UnfitLink};
 
 mod asking;
 mod servers;
@@ -72,11 +72,11 @@ impl Desk {
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Vec<Effect> {
-        self.receive_beside(Prefixes::of(vpn()), bytes)
+        self.receive_beside(Some(Prefixes::of(vpn())), bytes)
     }
 
     /// Hears an answer while the cluster keeps these prefixes.
-    fn receive_beside(&mut self, kept: Prefixes, payload: &[u8]) -> Vec<Effect> {
+    fn receive_beside(&mut self, kept: Option<Prefixes>, payload: &[u8]) -> Vec<Effect> {
         let mut out = Vec::new();
         self.client.handle(Event::Received { payload, kept }, self.now, &mut out);
         out
@@ -464,7 +464,7 @@ fn unfit(why: UnfitLink) -> Vec<Effect> {
     ignored(IgnoreReason::Unfit { server: SERVER, why })
 }
 
-fn overlaps(address: [u8; 4], bits: u8, kept: Ipv4Prefix, what: &'static str) -> UnfitLink {
+fn overlaps(address: [u8; 4], bits: u8, kept: Ipv4Prefix, what: PrefixUse) -> UnfitLink {
     UnfitLink::Overlaps { address: address.into(), bits, kept, what }
 }
 
@@ -475,10 +475,10 @@ fn an_offer_of_the_clusters_addresses_is_left_for_another() {
     let offer =
         DhcpMessage::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
     let table = [
-        ([10, 9, 0, 1], 17, overlaps([10, 9, 0, 1], 17, vpn(), "the VPN")),
-        ([10, 244, 0, 9], 24, overlaps([10, 244, 0, 9], 24, POD_PREFIX, "pods")),
-        ([10, 96, 0, 1], 16, overlaps([10, 96, 0, 1], 16, SERVICE_PREFIX, "services")),
-        ([10, 8, 0, 1], 8, overlaps([10, 8, 0, 1], 8, vpn(), "the VPN")),
+        ([10, 9, 0, 1], 17, overlaps([10, 9, 0, 1], 17, vpn(), PrefixUse::Vpn)),
+        ([10, 244, 0, 9], 24, overlaps([10, 244, 0, 9], 24, POD_PREFIX, PrefixUse::Pods)),
+        ([10, 96, 0, 1], 16, overlaps([10, 96, 0, 1], 16, SERVICE_PREFIX, PrefixUse::Services)),
+        ([10, 8, 0, 1], 8, overlaps([10, 8, 0, 1], 8, vpn(), PrefixUse::Vpn)),
         ([192, 0, 2, 1], 0, UnfitLink::Bits { address: Ipv4Addr::new(192, 0, 2, 1), bits: 0 }),
         ([192, 0, 2, 1], 7, UnfitLink::Bits { address: Ipv4Addr::new(192, 0, 2, 1), bits: 7 }),
     ];
@@ -500,12 +500,12 @@ fn an_acknowledgement_that_widens_the_prefix_is_left() {
     let ack = DhcpMessage::parse(&server.handle(&sent(&request).1, desk.now).expect("an ack").bytes).expect("an ack");
     let given = ack.yiaddr.octets();
     let wide = giving(&ack, given, 8);
-    assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), "the VPN")));
+    assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), PrefixUse::Vpn)));
     assert!(desk.client.lease().is_none());
     // As with one that never came: the request is repeated, then another offer is looked for.
     for _ in 1..4 {
         desk.wait_for("request");
-        assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), "the VPN")));
+        assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), PrefixUse::Vpn)));
     }
     let out = desk.wait_for("request");
     assert_eq!(out[0], Effect::Report(Report::OfferLost(SERVER)));
@@ -535,10 +535,10 @@ fn a_renewal_is_judged_by_what_the_cluster_keeps_by_then() {
     let ack = server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes;
     let pods = Ipv4Prefix::new(lease.address, 32).expect("a prefix");
     let told = Prefixes { pods, ..Prefixes::of(vpn()) };
-    let why = overlaps(lease.address.octets(), lease.prefix.bits(), pods, "pods");
-    assert_eq!(desk.receive_beside(told, &ack), unfit(why));
+    let why = overlaps(lease.address.octets(), lease.prefix.bits(), pods, PrefixUse::Pods);
+    assert_eq!(desk.receive_beside(Some(told), &ack), unfit(why));
     assert_eq!(desk.client.lease(), Some(&lease), "until it ends");
-    assert_eq!(desk.receive(&ack), [configured(&lease, desk.now)], "by the prefixes of before it is fit");
+    assert_eq!(desk.receive_beside(None, &ack), [configured(&lease, desk.now)], "where nobody keeps any it is fit");
 }
 
 /// Proves: A7
@@ -550,7 +550,7 @@ fn a_resolver_among_the_clusters_addresses_is_left_out_by_name() {
         Server::new(Config { dns: vec![of_services, no_host, good], ..config() }).expect("a pool in its network");
     let request = desk.answer(&mut server, &out);
     let out = desk.answer(&mut server, &request);
-    let why = UnfitLink::Resolver { resolver: of_services, kept: SERVICE_PREFIX, what: "services" };
+    let why = UnfitLink::Resolver { resolver: of_services, kept: SERVICE_PREFIX, what: PrefixUse::Services };
     assert_eq!(out[0], Effect::Report(Report::LeftOut { server: SERVER, why }));
     let [_, Effect::Configure(HeldLease { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
     assert_eq!(lease.dns, [good]);

@@ -115,7 +115,7 @@ impl Link {
                 }
             }
             Packet::ToClient(index, bytes) => {
-                self.tell(index, Event::Received { payload: &bytes, kept: Prefixes::of(vpn()) })
+                self.tell(index, Event::Received { payload: &bytes, kept: Some(Prefixes::of(vpn())) })
             }
         }
     }

@@ -148,7 +148,7 @@ fn an_activated_machine_creates_or_joins_wherever_it_is_cut() {
 
 /// AnswerError configs are answered with the reason, and the machine waits on as it was.
 ///
-/// Proves: N1 S1
+/// Proves: N1 S1 H3
 #[test]
 fn a_config_that_this_machine_cannot_serve_is_refused_at_once() {
     let config = |without_tpm| {
@@ -162,7 +162,13 @@ fn a_config_that_this_machine_cannot_serve_is_refused_at_once() {
     let refused = asking.hears(Answer::Config(config(WithoutTpm::Refuse)));
     let Effect::Report(AnswerError::Config(why)) = refused else { panic!("{refused:?}") };
     assert_eq!(why, ConfigError::from(PolicyError::NoTpm));
-    let taken = asking.hears(Answer::Config(config(WithoutTpm::Unprotected)));
+    // It was no member, and so took whatever lease it was given.
+    let links = [([192, 0, 2, 10].into(), 24), ([10, 244, 3, 7].into(), 16)];
+    let refused = asking.hears_beside(Answer::Config(config(WithoutTpm::Unprotected)), &links);
+    let Effect::Report(why) = refused else { panic!("{refused:?}") };
+    let words = model::Chain(&why).to_string();
+    assert!(words.ends_with("10.244.3.7/16 overlaps 10.244.0.0/16, which is kept for pods"), "{words}");
+    let taken = asking.hears_beside(Answer::Config(config(WithoutTpm::Unprotected)), &links[..1]);
     assert!(matches!(taken, Effect::Resume(_)), "{taken:?}");
     let late = asking.hears(Answer::Config(config(WithoutTpm::Unprotected)));
     assert!(matches!(late, Effect::Report(AnswerError::NotAsked)), "{late:?}");

@@ -105,7 +105,7 @@ fn a_machine_names_its_tpm_also_as_an_attempt_resumes() {
     assert_eq!(asks(resumed).storage_key_name, first.storage_key_name);
 }
 
-/// Proves: S3 S4
+/// Proves: S3 S4 H3
 #[test]
 fn an_answer_that_does_not_fit_is_refused_by_name() {
     type Edit = fn(&mut RedeemAnswer, &mut IssuedCertificates);
@@ -128,7 +128,7 @@ fn an_answer_that_does_not_fit_is_refused_by_name() {
             answer.directory = ca().sign(&foreign.unsigned());
         }),
         (
-            "the machine's static network does not fit the cluster: 192.0.2.10/24 overlaps 192.0.0.0/16, which is kept for \
+            "the machine's network does not fit the cluster: 192.0.2.10/24 overlaps 192.0.0.0/16, which is kept for \
              the VPN",
             |answer, _| answer.desired.prefixes.vpn = "192.0.0.0/16".parse().expect("a prefix"),
         ),
@@ -141,22 +141,28 @@ fn an_answer_that_does_not_fit_is_refused_by_name() {
             edit(&mut offer.answer, &mut offer.issued);
             offer
         };
-        let judged = asker.judge(unfit()).map(|_| ()).expect_err(message);
+        let judged = asker.judge(unfit(), &[]).map(|_| ()).expect_err(message);
         // As if another machine had judged it: it is judged anew.
         let offer = FittingOffer(unfit());
         let (again, why) = asker.accept(offer).map(|_| ()).expect_err(message);
         assert_eq!(judged, why);
         assert_eq!(model::Chain(&why).to_string(), message);
-        let next = again.judge(self::offer(&again)).expect("it fits");
+        let next = again.judge(self::offer(&again), &[]).expect("it fits");
         assert!(again.accept(next).is_ok(), "{message}: the next one may be good");
     }
     let named = Asker { site: Site { node: NodeName::chosen("one").ok(), ..asker().site }, ..asker() };
-    assert_eq!(named.judge(offer(&named)).map(|_| ()).expect_err("a name"), OfferError::OtherName);
+    assert_eq!(named.judge(offer(&named), &[]).map(|_| ()).expect_err("a name"), OfferError::OtherName);
+    let leased = asker();
+    let judged = |address, bits| leased.judge(offer(&leased), &[([192, 0, 2, 9].into(), 24), (address, bits)]);
+    assert!(judged([10, 117, 0, 9].into(), 16).is_ok());
+    let why = judged([10, 96, 0, 9].into(), 16).map(|_| ()).expect_err("a lease");
+    let message = "the machine's network does not fit the cluster: 10.96.0.9/16 overlaps 10.96.0.0/16, which is kept for services";
+    assert_eq!(model::Chain(&why).to_string(), message);
     let encrypted = asker_of(World::invited(Level::Encrypted, None).found(), &mut Recorder::default());
     let mut strict = offer(&encrypted);
     strict.answer.desired.level = Level::Authenticated;
     let level = OfferError::Level { found: Level::Encrypted, least: Level::Authenticated };
-    assert_eq!(encrypted.judge(strict).map(|_| ()).expect_err("a level"), level);
+    assert_eq!(encrypted.judge(strict, &[]).map(|_| ()).expect_err("a level"), level);
 }
 
 /// Proves: S4 S7
@@ -166,7 +172,7 @@ fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
     assert_eq!(world.boot(Some(Cut { after: 1, sectors: 0 })), Ended::Cut);
     let given = |edit: fn(&mut AdmissionOffer)| {
         let asker = asker_of(world.found(), &mut Recorder::default());
-        let FittingOffer(mut offer) = asker.judge(offer(&asker)).expect("it fits");
+        let FittingOffer(mut offer) = asker.judge(offer(&asker), &[]).expect("it fits");
         edit(&mut offer);
         let wait = Wait::LetIn(Box::new(asker));
         assert_eq!((wait.state(), wait.message().contains("192.0.2.1:7836")), (WaitState::Joining, true));
@@ -191,7 +197,7 @@ fn a_machine_goes_on_with_an_offer_that_fits_or_asks_again() {
 fn written(level: Level) -> (Vec<Effect>, Attempt) {
     let mut recorder = Recorder::default();
     let asker = asker_of(World::invited(level, None).found(), &mut recorder);
-    let offer = asker.judge(offer(&asker)).expect("it fits");
+    let offer = asker.judge(offer(&asker), &[]).expect("it fits");
     let Ok(fresh) = Fresh::draw(drawn(2));
     let draft = asker.accept(offer).expect("it fits");
     let (plan, member) = draft.plan::<Chip>(fresh, None, 1_790_000_000).expect("fits");

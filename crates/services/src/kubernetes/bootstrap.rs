@@ -8,11 +8,11 @@
 use std::net::Ipv4Addr;
 
 use data_encoding::BASE64;
+use model::Prefixes;
 use pki::{APISERVERS, COORDINATORS, OWNERS, PROXIES, RESOLVERS};
 use serde_json::{Value, json};
 
 use super::{sandbox, storage};
-use crate::plan::PREFIXES;
 
 /// An object to create by POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +56,9 @@ impl ObjectSet {
     }
 }
 
-/// All sets, in the order of creation, for a cluster whose Kubernetes has this authority (PEM).
+/// All sets, in the order of creation, for a cluster with these prefixes, whose Kubernetes has this authority (PEM).
 #[must_use]
-pub fn sets(authority: &str) -> [ObjectSet; 10] {
+pub fn sets(prefixes: Prefixes, authority: &str) -> [ObjectSet; 10] {
     [
         ObjectSet::new(
             "cairn:bootstrapped",
@@ -82,9 +82,12 @@ pub fn sets(authority: &str) -> [ObjectSet; 10] {
                 role_of_resolvers("the resolvers of machines follow services and where they lead"),
                 binding(RESOLVERS, RESOLVERS, "the resolvers of machines follow services"),
                 binding(PROXIES, "system:node-proxier", "the proxies of machines follow services"),
-                inside_is_not_published("a service gets no address of the cluster's own by its status either"),
+                inside_is_not_published(
+                    prefixes,
+                    "a service gets no address of the cluster's own by its status either",
+                ),
                 bound_policy("that policy holds in all namespaces"),
-                dns_service("a name for the address by which each machine's own resolver answers"),
+                dns_service(prefixes, "a name for the address by which each machine's own resolver answers"),
             ],
         ),
         ObjectSet::new(
@@ -124,8 +127,11 @@ pub fn sets(authority: &str) -> [ObjectSet; 10] {
                 role_of_metrics("PID 1 asks kubelets what nodes and pods use"),
                 binding_of(METRICS_ROLE, COORDINATORS, METRICS_ROLE, "PID 1 asks kubelets for usage"),
                 role_of_readers("who may look at pods, or at all, sees what they use"),
-                metrics_service("a name for the address at which each control plane answers itself"),
-                metrics_endpoints("the apiserver goes by endpoints: the address leads to its own machine's PID 1"),
+                metrics_service(prefixes, "a name for the address at which each control plane answers itself"),
+                metrics_endpoints(
+                    prefixes,
+                    "the apiserver goes by endpoints: the address leads to its own machine's PID 1",
+                ),
                 metrics_api(
                     ("v1beta1.metrics.k8s.io", "metrics.k8s.io", "v1beta1"),
                     authority,
@@ -239,13 +245,13 @@ fn role_of_readers(because: &'static str) -> Object {
 
 const METRICS_SERVICE: &str = "cairn-metrics";
 
-fn metrics_service(because: &'static str) -> Object {
+fn metrics_service(prefixes: Prefixes, because: &'static str) -> Object {
     let ports = json!([{ "name": "https", "protocol": "TCP", "port": 443 }]);
     let metadata = json!({ "name": METRICS_SERVICE, "namespace": "kube-system" });
-    system_service(METRICS_SERVICE, &metadata, (PREFIXES.metrics_service(), ports), because)
+    system_service(METRICS_SERVICE, &metadata, (prefixes.metrics_service(), ports), because)
 }
 
-fn metrics_endpoints(because: &'static str) -> Object {
+fn metrics_endpoints(prefixes: Prefixes, because: &'static str) -> Object {
     let body = json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -258,7 +264,7 @@ fn metrics_endpoints(because: &'static str) -> Object {
             },
         },
         "addressType": "IPv4",
-        "endpoints": [{ "addresses": [PREFIXES.metrics_service().to_string()], "conditions": { "ready": true } }],
+        "endpoints": [{ "addresses": [prefixes.metrics_service().to_string()], "conditions": { "ready": true } }],
         "ports": [{ "name": "https", "protocol": "TCP", "port": 443 }],
     });
     let path = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
@@ -308,8 +314,8 @@ const POLICY_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatinga
 const PUBLISHED: &str = "cairn.published-addresses";
 
 /// kube-proxy takes each address that the status of a service has for one of the service's own.
-fn inside_is_not_published(because: &'static str) -> Object {
-    let inside = [PREFIXES.vpn, PREFIXES.pods, PREFIXES.services].map(|prefix| format!("'{prefix}'")).join(", ");
+fn inside_is_not_published(prefixes: Prefixes, because: &'static str) -> Object {
+    let inside = prefixes.rows().map(|(prefix, _)| format!("'{prefix}'")).join(", ");
     let has =
         ["", ".loadBalancer", ".loadBalancer.ingress"].map(|part| format!("!has(object.status{part})")).join(" || ");
     let all_outside = format!("[{inside}].all(inside, !cidr(inside).containsIP(place.ip))");
@@ -347,11 +353,11 @@ fn bound_policy(because: &'static str) -> Object {
 }
 
 /// Holds the address: a machine leads it to itself, so the service has no endpoints.
-fn dns_service(because: &'static str) -> Object {
+fn dns_service(prefixes: Prefixes, because: &'static str) -> Object {
     let port = |name: &str, protocol: &str| json!({ "name": name, "protocol": protocol, "port": 53 });
     let ports = json!([port("dns", "UDP"), port("dns-tcp", "TCP")]);
     let metadata = json!({ "name": DNS_SERVICE, "namespace": "kube-system", "labels": { "k8s-app": DNS_SERVICE } });
-    system_service(DNS_SERVICE, &metadata, (PREFIXES.dns_service(), ports), because)
+    system_service(DNS_SERVICE, &metadata, (prefixes.dns_service(), ports), because)
 }
 
 /// Service that selects no pods, at this address.

@@ -9,7 +9,7 @@ use supervise::Need;
 use crate::credential::{Credential, authority_path};
 use crate::kubernetes::secrets::SECRETS_ENCRYPTION;
 use crate::kubernetes::{audit, kubeconfig};
-use crate::plan::{EtcdUsers, LOCAL_API, PREFIXES, ServicePlan};
+use crate::plan::{EtcdUsers, LOCAL_API, ServicePlan};
 use crate::unit::{
     Limits, OwnLog, ReadinessProbe, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit, loopback,
 };
@@ -59,7 +59,7 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             format!("--admission-control-config-file={ADMISSION}"),
             // PodSecurity alone decides, namespace by namespace; without this no namespace could be trusted with more.
             "--allow-privileged=true".to_owned(),
-            format!("--service-cluster-ip-range={}", PREFIXES.services),
+            format!("--service-cluster-ip-range={}", plan.prefixes.services),
             format!("--service-account-issuer={ISSUER}"),
             // Else it names its own address, which no pod reaches.
             format!("--service-account-jwks-uri={ISSUER}/openid/v1/jwks"),
@@ -67,6 +67,8 @@ pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
             format!("--service-account-signing-key-file={SERVICE_ACCOUNT_KEY}"),
             // A token that a pod was given for an hour is worth an hour, not a year.
             "--service-account-extend-token-expiration=false".to_owned(),
+            // No token that is asked for outlives a day: a key that signs no more is of no use then.
+            "--service-account-max-token-expiration=24h".to_owned(),
             format!("--encryption-provider-config={SECRETS_ENCRYPTION}"),
             format!("--audit-policy-file={}", audit::POLICY),
             // To its output, which PID 1 keeps.

@@ -5,12 +5,13 @@
 
 use std::net::Ipv4Addr;
 
+use model::Prefixes;
 use supervise::Need;
 
 use crate::credential::{Credential, DNS_USER};
 use crate::kubernetes::{kubeconfig, own_apiserver};
 use crate::names;
-use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
+use crate::plan::{LOCAL_API, ServicePlan};
 use crate::unit::{
     Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit,
 };
@@ -52,7 +53,7 @@ pub(crate) fn unit(plan: &ServicePlan) -> Unit {
 
 /// The cluster's names, and those of its addresses.
 fn corefile(plan: &ServicePlan) -> String {
-    let zones = format!("cluster.local {} {}", PREFIXES.services, PREFIXES.pods);
+    let zones = format!("cluster.local {} {}", plan.prefixes.services, plan.prefixes.pods);
     let gateway = plan.assignment.gateway().unwrap_or(Ipv4Addr::LOCALHOST);
     format!(
         "{zones} {{\n    bind {gateway}\n    errors\n    health 127.0.0.1:{HEALTH_PORT}\n    prometheus 127.0.0.1:{METRICS_PORT}\n    reload 2s 1s\n    cache 30\n    \
@@ -64,10 +65,9 @@ fn corefile(plan: &ServicePlan) -> String {
 /// by: some routers answer nothing else. A resolver with an address of the cluster's or of the machine itself is left out, since a question
 /// to it would come back.
 #[must_use]
-pub fn outside(gateway: Ipv4Addr, resolvers: &[Ipv4Addr]) -> String {
-    let inside = [PREFIXES.vpn, PREFIXES.pods, PREFIXES.services];
+pub fn outside(gateway: Ipv4Addr, prefixes: Prefixes, resolvers: &[Ipv4Addr]) -> String {
     let is_outside = |address: &&Ipv4Addr| {
-        !address.is_loopback() && !address.is_unspecified() && !inside.iter().any(|prefix| prefix.contains(**address))
+        !address.is_loopback() && !address.is_unspecified() && prefixes.judge_resolver(**address).is_ok()
     };
     let forward = resolvers.iter().filter(is_outside).map(ToString::to_string).collect::<Vec<_>>().join(" ");
     if forward.is_empty() {

@@ -8,7 +8,7 @@ use supervise::Need;
 
 use crate::credential::{Credential, authority_path};
 use crate::kubernetes::{kubeconfig, node_status, reserve};
-use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
+use crate::plan::{LOCAL_API, ServicePlan};
 use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit};
 use crate::{CONTAINERD_SOCKET, POD_CGROUP, names};
 
@@ -94,7 +94,7 @@ fn configuration(plan: &ServicePlan) -> String {
         // For pods that ask for the machine's own resolvers.
         "resolvConf": "/etc/resolv.conf",
         "clusterDomain": "cluster.local",
-        "clusterDNS": [PREFIXES.dns_service().to_string()],
+        "clusterDNS": [plan.prefixes.dns_service().to_string()],
         // Whoever lost the role and has it again has other addresses, and registers anew: its node was deleted.
         "podCIDR": plan.assignment.pods().map(|pods| pods.to_string()),
         // No iptables in the image.

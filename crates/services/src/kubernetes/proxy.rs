@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::credential::{Credential, PROXY_USER};
 use crate::kubernetes::{kubeconfig, own_apiserver};
 use crate::names;
-use crate::plan::{LOCAL_API, PREFIXES, ServicePlan};
+use crate::plan::{LOCAL_API, ServicePlan};
 use crate::unit::{
     Limits, ReadinessProbe, ServiceCapability, ServiceFile, ServicePage, ServicePrivileges, ServiceProgram, Unit,
     loopback,
@@ -51,7 +51,7 @@ fn configuration(plan: &ServicePlan) -> String {
         "mode": "nftables",
         "clientConnection": { "kubeconfig": KUBECONFIG },
         "hostnameOverride": plan.node.as_str(),
-        "clusterCIDR": PREFIXES.pods.to_string(),
+        "clusterCIDR": plan.prefixes.pods.to_string(),
         "detectLocalMode": "ClusterCIDR",
         "nodePortAddresses": ["primary"],
         "healthzBindAddress": loopback(HEALTH_PORT).to_string(),

@@ -148,7 +148,7 @@ impl Recorded {
         Self {
             workers: workers(state),
             rules: rules.collect(),
-            inside: state.cluster().map(|cluster| Prefixes::of(cluster.vpn_prefix)),
+            inside: state.cluster().map(|cluster| cluster.prefixes),
         }
     }
 }

@@ -181,7 +181,7 @@ pub(crate) async fn keep(
             None => drop(told.changed().await),
         }
     };
-    let mut decides = mesh::Mesh::start(mesh.own, mesh.network.prefixes(), look(&mesh).await?, clock::now());
+    let mut decides = mesh::Mesh::start(mesh.own, mesh.prefixes, look(&mesh).await?, clock::now());
     loop {
         decides.handle(event, clock::now(), &mut effects);
         let mut due = VecDeque::from(std::mem::take(&mut effects));
@@ -286,7 +286,7 @@ async fn look(mesh: &Mesh) -> Result<KernelState, Error> {
     let resolvers = mesh.network.resolvers().into_iter().collect();
     let surroundings = Surroundings { links, resolvers, ..Surroundings::default() };
     let mut found = KernelState { peers, surroundings, ..KernelState::default() };
-    let own = Own { index: mesh.index, pods: mesh.network.prefixes().pods };
+    let own = Own { index: mesh.index, pods: mesh.prefixes.pods };
     let mut all = mesh.network.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
     while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
         take(&route.map_err(|error| Error::Routes(refusal(error)))?, own, &mut found);

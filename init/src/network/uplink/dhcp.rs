@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use dhcp::client::{Client, Destination, Effect, Event, HeldLease, IgnoreReason, Report, Station};
 use dhcp::frame::{self, Datagram};
 use dhcp::wire::HardwareAddress;
+use model::UnfitLink;
 use sys::packet::PacketSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -50,10 +51,16 @@ struct LeasedLink {
 /// Sentence for the person in front of the machine; none for a report that needs nobody.
 fn complaint(link: &str, report: &Report) -> Option<String> {
     match report {
-        Report::Ignored(IgnoreReason::Unfit { server, why }) => Some(format!(
-            "link {link}: refused what DHCP server {server} gives: {why}. Nothing was changed; have that network give \
-             other addresses"
-        )),
+        Report::Ignored(IgnoreReason::Unfit { server, why }) => {
+            let or = match why {
+                UnfitLink::Overlaps { what, .. } => format!(", or choose others for a new cluster: {}", what.option()),
+                UnfitLink::Bits { .. } | UnfitLink::Resolver { .. } => String::new(),
+            };
+            Some(format!(
+                "link {link}: refused what DHCP server {server} gives: {why}. Nothing was changed; have that network \
+                 give other addresses{or}"
+            ))
+        }
         Report::LeftOut { server, why } => Some(format!(
             "link {link}: {why}. The DHCP server {server} names it; it is left out, the rest of the lease is used"
         )),
@@ -207,7 +214,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use dhcp::client::Term;
-    use model::UnfitLink;
+    use model::PrefixUse;
 
     use super::*;
 
@@ -236,16 +243,17 @@ mod tests {
     fn what_is_refused_is_said_by_name_and_with_what_was_left_alone() {
         let server = Ipv4Addr::new(192, 0, 2, 1);
         let (address, kept) = (Ipv4Addr::new(10, 118, 0, 1), model::VPN_PREFIX);
-        let why = UnfitLink::Overlaps { address, bits: 17, kept, what: "the VPN" };
+        let why = UnfitLink::Overlaps { address, bits: 17, kept, what: PrefixUse::Vpn };
         let said = complaint("eth1", &Report::Ignored(IgnoreReason::Unfit { server, why }));
         assert_eq!(
             said.as_deref(),
             Some(
                 "link eth1: refused what DHCP server 192.0.2.1 gives: 10.118.0.1/17 overlaps 10.118.0.0/16, which is \
-                 kept for the VPN. Nothing was changed; have that network give other addresses"
+                 kept for the VPN. Nothing was changed; have that network give other addresses, or choose \
+                 others for a new cluster: --vpn-prefix"
             )
         );
-        let why = UnfitLink::Resolver { resolver: address, kept, what: "the VPN" };
+        let why = UnfitLink::Resolver { resolver: address, kept, what: PrefixUse::Vpn };
         let said = complaint("eth1", &Report::LeftOut { server, why });
         assert_eq!(
             said.as_deref(),

@@ -48,8 +48,8 @@ const LOOPBACK: &str = "127.0.0.0/8";
 pub(super) struct Filter<'a> {
     /// Names of the links that lead outside.
     pub(super) uplinks: Vec<&'a str>,
-    /// Prefixes of the machine's cluster.
-    pub(super) prefixes: Prefixes,
+    /// Prefixes of the machine's cluster, once it is known.
+    pub(super) prefixes: Option<Prefixes>,
     /// Place of the machine in its cluster, once it is a member.
     pub(super) assignment: Option<&'a Assignment>,
     /// Ports that owners have opened on the links that lead outside.
@@ -60,15 +60,10 @@ impl Filter<'_> {
     /// The table as a text in nftables' language, which replaces the one of before at once.
     pub(super) fn text(&self) -> String {
         let mut table = Table::anew();
-        let (Prefixes { vpn, pods, services }, uplinks) = (self.prefixes, listed(&self.uplinks));
-        let closed = listed(&CLOSED_TO_PODS);
-        let inside = listed(&[vpn, pods, services]);
-        let outside = |rule: String| (!self.uplinks.is_empty()).then(|| format!("iifname {uplinks} {rule}"));
-
         table.hook("untracked", ("filter", "prerouting", -300), "accept");
         // Whoever knocks costs no memory: what is open to everybody passes without what would be known of its connection.
         for open in [tcp_open("dport"), udp_open("dport"), "icmp type echo-request".to_owned()] {
-            table.rules("untracked", outside(format!("{open} notrack")));
+            table.rules("untracked", self.outside(&format!("{open} notrack")));
         }
         table.hook("untracked-answers", ("filter", "output", -300), "accept");
         table.rules("untracked-answers", [tcp_open("sport"), udp_open("sport")].map(|open| format!("{open} notrack")));
@@ -78,17 +73,14 @@ impl Filter<'_> {
         table.chain("pod");
         table.hook("prerouting", ("filter", "prerouting", -150), "drop");
         table.rules("prerouting", ["iifname lo accept".to_owned(), "meta nfproto ipv6 drop".to_owned()]);
-        for rule in [
-            format!("ip daddr {inside} drop"),
-            format!("ip saddr {inside} drop"),
-            format!("ip daddr {LOOPBACK} drop"),
-            "fib daddr type local jump uplink".to_owned(),
-        ] {
-            table.rules("prerouting", outside(rule));
+        if let Some(prefixes) = self.prefixes {
+            let inside = listed(&prefixes.rows().map(|(prefix, _)| prefix));
+            table.rules("prerouting", self.outside(&format!("ip daddr {inside} drop")));
+            table.rules("prerouting", self.outside(&format!("ip saddr {inside} drop")));
         }
+        table.rules("prerouting", self.outside(&format!("ip daddr {LOOPBACK} drop")));
+        table.rules("prerouting", self.outside("fib daddr type local jump uplink"));
         table.rules("prerouting", [format!("iifname {MESH} jump mesh"), format!("iifname {POD_LINKS} jump pod")]);
-        let passes = |what: &str| format!("{what} meta mark set mark or {ROUTED} accept");
-        let answers = passes("ct state established,related");
         table.rules(
             "uplink",
             [
@@ -99,52 +91,26 @@ impl Filter<'_> {
             ],
         );
         table.rules("uplink", self.published.iter().map(|open| passes(&opened(open))));
-        table.rules("mesh", [answers]);
-        if let Some(assignment) = self.assignment {
-            table.rules("mesh", [passes(&format!("ip daddr {}", assignment.vpn_ip()))]);
-        }
+        table.rules("mesh", [passes("ct state established,related")]);
         table.hook("services", ("nat", "prerouting", -105), "accept");
         table.hook("services-own", ("nat", "output", -105), "accept");
-        if let Some((pods, gateway)) =
-            self.assignment.and_then(|assignment| assignment.pods().zip(assignment.gateway()))
-        {
-            // What serves the machine's own pods is no other machine's.
-            table.rules("mesh", [format!("ip daddr {gateway} drop"), passes(&format!("ip daddr {pods}"))]);
-            table.rules("pod", [format!("ip saddr != {pods} drop")]);
-            table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
-            let (api, dns) = (self.prefixes.kubernetes_service(), self.prefixes.dns_service());
-            // Decided here, so that no table behind this one leads elsewhere, whatever address or port a service or a pod claims.
-            let own = [&CLOSED_TO_PODS[..], &[KUBELET_PORT]].concat();
-            let stays = [
-                format!("ip daddr {gateway}"),
-                format!("ip daddr {vpn} tcp dport {}", listed(&own)),
-                format!("fib daddr type local {}", tcp_open("dport")),
-            ];
-            // A pod may have a port of its machine's loopback, for who calls it from another address of the machine: none of ours does.
-            let loopback = [("services", String::new()), ("services-own", format!("ip saddr {LOOPBACK} "))];
-            for (chain, from) in loopback {
-                let all = iter::once(format!("{from}ip daddr {LOOPBACK}")).chain(stays.clone());
-                table.rules(chain, all.map(|what| format!("{what} dnat ip to ip daddr")));
-            }
-            let leads = [
-                format!("ip daddr {api} tcp dport {HTTPS} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),
-                format!("ip daddr {dns} udp dport {DNS} dnat ip to {gateway}:{DNS}"),
-                format!("ip daddr {dns} tcp dport {DNS} dnat ip to {gateway}:{DNS}"),
-            ];
-            table.rules("services", leads.iter().map(|leads| format!("iifname {POD_LINKS} {leads}")));
-            table.rules("services-own", leads);
-        }
-        let is_a_control_plane =
-            |assignment: &Assignment| assignment.kubernetes().contains(&KubernetesRole::ControlPlane);
-        if self.assignment.is_some_and(is_a_control_plane) {
-            // What the machine itself sends alone: no pod is led there.
-            let metrics = self.prefixes.metrics_service();
-            let leads = format!("ip daddr {metrics} tcp dport {HTTPS} dnat ip to 127.0.0.1:{METRICS_PORT}");
-            table.rules("services-own", [leads]);
+        if let Some((prefixes, assignment)) = self.prefixes.zip(self.assignment) {
+            lead(&mut table, prefixes, assignment);
         }
         table.rules("mesh", ["accept".to_owned()]);
 
         table.hook("input", ("filter", "input", 0), "accept");
+        table.hook("forward", ("filter", "forward", 0), "accept");
+        table.hook("egress", ("nat", "postrouting", 100), "accept");
+        if let Some(prefixes) = self.prefixes {
+            self.close(&mut table, prefixes);
+        }
+        table.0
+    }
+
+    /// Closes the cluster's prefixes to all but those whom they are for.
+    fn close(&self, table: &mut Table, Prefixes { vpn, pods, services }: Prefixes) {
+        let closed = listed(&CLOSED_TO_PODS);
         table.rules(
             "input",
             [
@@ -155,24 +121,69 @@ impl Filter<'_> {
         // Where no service has it, it is still for an address of an uplink, and so is no packet that one led to a pod in our network.
         let for_services: BTreeSet<_> =
             self.published.iter().filter(|open| open.services).map(|open| open.port).collect();
-        let unled = |port| outside(format!("ip daddr != {vpn} ct direction original {} drop", dport(port)));
+        let unled = |port| self.outside(&format!("ip daddr != {vpn} ct direction original {} drop", dport(port)));
         table.rules("input", for_services.into_iter().filter_map(unled));
         // Wherever a service leads that is published.
-        table.rules("input", outside(format!("ip daddr {vpn} tcp dport {closed} reject")));
+        table.rules("input", self.outside(&format!("ip daddr {vpn} tcp dport {closed} reject")));
         if let Some(gateway) = self.assignment.and_then(Assignment::gateway) {
-            table.rules("input", outside(format!("ip daddr {gateway} reject")));
+            table.rules("input", self.outside(&format!("ip daddr {gateway} reject")));
         }
-        table.hook("forward", ("filter", "forward", 0), "accept");
         // Whoever it comes from: a machine passes on to another's ports what its own services translate, for pods anywhere.
         table.rules("forward", [format!("ip daddr {vpn} tcp dport {closed} reject")]);
         // The address of a service that nobody has translated is nowhere, and no uplink's business.
         table.rules("forward", [format!("ip daddr {services} reject")]);
-        table.hook("egress", ("nat", "postrouting", 100), "accept");
         if !self.uplinks.is_empty() {
-            table.rules("egress", [format!("ip saddr {pods} oifname {uplinks} masquerade")]);
+            table.rules("egress", [format!("ip saddr {pods} oifname {} masquerade", listed(&self.uplinks))]);
         }
-        table.0
     }
+
+    /// Rule for what comes in by an uplink; none without one.
+    fn outside(&self, rule: &str) -> Option<String> {
+        (!self.uplinks.is_empty()).then(|| format!("iifname {} {rule}", listed(&self.uplinks)))
+    }
+}
+
+/// Leads packets by the machine's place in a cluster of these prefixes: to itself, to its pods, and from these to what serves them.
+fn lead(table: &mut Table, prefixes: Prefixes, assignment: &Assignment) {
+    table.rules("mesh", [passes(&format!("ip daddr {}", assignment.vpn_ip()))]);
+    if let Some((pods, gateway)) = assignment.pods().zip(assignment.gateway()) {
+        // What serves the machine's own pods is no other machine's.
+        table.rules("mesh", [format!("ip daddr {gateway} drop"), passes(&format!("ip daddr {pods}"))]);
+        table.rules("pod", [format!("ip saddr != {pods} drop")]);
+        table.rules("pod", [format!("ip daddr {} drop", listed(&NOT_FOR_PODS)), passes("")]);
+        let (api, dns) = (prefixes.kubernetes_service(), prefixes.dns_service());
+        // Decided here, so that no table behind this one leads elsewhere, whatever address or port a service or a pod claims.
+        let own = [&CLOSED_TO_PODS[..], &[KUBELET_PORT]].concat();
+        let stays = [
+            format!("ip daddr {gateway}"),
+            format!("ip daddr {} tcp dport {}", prefixes.vpn, listed(&own)),
+            format!("fib daddr type local {}", tcp_open("dport")),
+        ];
+        // A pod may have a port of its machine's loopback, for who calls it from another address of the machine: none of ours does.
+        let loopback = [("services", String::new()), ("services-own", format!("ip saddr {LOOPBACK} "))];
+        for (chain, from) in loopback {
+            let all = iter::once(format!("{from}ip daddr {LOOPBACK}")).chain(stays.clone());
+            table.rules(chain, all.map(|what| format!("{what} dnat ip to ip daddr")));
+        }
+        let leads = [
+            format!("ip daddr {api} tcp dport {HTTPS} dnat ip to {gateway}:{KUBERNETES_API_PORT}"),
+            format!("ip daddr {dns} udp dport {DNS} dnat ip to {gateway}:{DNS}"),
+            format!("ip daddr {dns} tcp dport {DNS} dnat ip to {gateway}:{DNS}"),
+        ];
+        table.rules("services", leads.iter().map(|leads| format!("iifname {POD_LINKS} {leads}")));
+        table.rules("services-own", leads);
+    }
+    if assignment.kubernetes().contains(&KubernetesRole::ControlPlane) {
+        // What the machine itself sends alone: no pod is led there.
+        let metrics = prefixes.metrics_service();
+        let leads = format!("ip daddr {metrics} tcp dport {HTTPS} dnat ip to 127.0.0.1:{METRICS_PORT}");
+        table.rules("services-own", [leads]);
+    }
+}
+
+/// Rule by which such packets may be routed.
+fn passes(what: &str) -> String {
+    format!("{what} meta mark set mark or {ROUTED} accept")
 }
 
 /// Tables of the programs that lead packets to pods: kube-proxy's and those of the CNI plugin portmap, which neither removes.

@@ -70,11 +70,10 @@ struct Rule<'a> {
 }
 
 /// The rules, in the order in which they are asked.
-fn table<'a>(prefixes: Prefixes, uplinks: impl IntoIterator<Item = &'a str>) -> Vec<Rule<'a>> {
+fn table<'a>(prefixes: Option<Prefixes>, uplinks: impl IntoIterator<Item = &'a str>) -> Vec<Rule<'a>> {
     use Action::{Blackhole, Lookup, Unreachable};
     let row = |priority, from, to, action, because| Rule { priority, from, is_marked: false, to, action, because };
     let marked = |priority, action, because| Rule { is_marked: true, ..row(priority, None, None, action, because) };
-    let (vpn, pods) = (prefixes.vpn, Some(prefixes.pods));
     let mut rules = vec![
         row(10, Some("lo"), None, Lookup(TABLE_LOCAL), "own packets reach own addresses"),
         row(11, Some("wg0"), None, Lookup(TABLE_LOCAL), "members reach the VPN address"),
@@ -83,21 +82,27 @@ fn table<'a>(prefixes: Prefixes, uplinks: impl IntoIterator<Item = &'a str>) -> 
         marked(14, Lookup(TABLE_LOCAL), "what the filter lets in is this machine's, or"),
         marked(15, Lookup(TABLE_MAIN), "it is passed on: from pods, to pods, and what answers them"),
         marked(16, Unreachable, "who sends it is told that there is no way"),
-        row(18, None, Some(vpn), Blackhole, "nobody else reaches the VPN address"),
     ];
-    let closed = |uplink| row(19, Some(uplink), pods, Blackhole, "nobody outside reaches pods, or their gateway");
-    rules.extend(uplinks.into_iter().map(closed));
+    if let Some(Prefixes { vpn, pods, .. }) = prefixes {
+        let closed =
+            |uplink| row(19, Some(uplink), Some(pods), Blackhole, "nobody outside reaches pods, or their gateway");
+        rules.push(row(18, None, Some(vpn), Blackhole, "nobody else reaches the VPN address"));
+        rules.extend(uplinks.into_iter().map(closed));
+        rules.push(row(21, None, Some(pods), Lookup(TABLE_MAIN), "pods and members reach pods"));
+    }
     rules.extend([
         row(20, None, None, Lookup(TABLE_LOCAL), "all reach public addresses, and pods their gateway"),
-        row(21, None, pods, Lookup(TABLE_MAIN), "pods and members reach pods"),
         DENIES,
     ]);
+    rules.sort_by_key(|rule| rule.priority);
     rules
 }
 
 /// Sets the rules, before the first of `uplinks` goes up.
-pub(super) async fn set(handle: &Handle, prefixes: Prefixes, uplinks: &[Link]) -> Result<(), Error> {
-    handle.route().add(no_pod(prefixes)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
+pub(super) async fn set(handle: &Handle, prefixes: Option<Prefixes>, uplinks: &[Link]) -> Result<(), Error> {
+    if let Some(prefixes) = prefixes {
+        handle.route().add(no_pod(prefixes)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
+    }
     for rule in table(prefixes, names(uplinks)) {
         tracing::debug!(?rule, "routing rule");
         add(handle, rule).await?;
@@ -108,12 +113,13 @@ pub(super) async fn set(handle: &Handle, prefixes: Prefixes, uplinks: &[Link]) -
 /// Replaces what names prefixes of before by what names those of after: the new is set first, so that nothing is open meanwhile.
 pub(super) async fn change(
     handle: &Handle,
-    (before, after): (Prefixes, Prefixes),
+    (before, after): (Option<Prefixes>, Option<Prefixes>),
     uplinks: &[Link],
 ) -> Result<(), Error> {
     let (old, new) = (table(before, names(uplinks)), table(after, names(uplinks)));
-    if before.pods != after.pods {
-        handle.route().add(no_pod(after)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
+    let (was, is) = (before.map(no_pod), after.map(no_pod));
+    if let Some(is) = is.clone().filter(|_| was != is) {
+        handle.route().add(is).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
     }
     for rule in new.iter().filter(|rule| !old.contains(rule)) {
         tracing::debug!(?rule, "routing rule of the cluster's own prefixes");
@@ -122,8 +128,8 @@ pub(super) async fn change(
     for rule in old.iter().filter(|rule| !new.contains(rule)) {
         delete(handle, *rule).await?;
     }
-    if before.pods != after.pods {
-        handle.route().del(no_pod(before)).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
+    if let Some(was) = was.filter(|was| is.as_ref() != Some(was)) {
+        handle.route().del(was).execute().await.map_err(|error| Error::NoPod(refusal(error)))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Connections without a network and in virtual time: each ends when it should, and gives its place back.
 
+use model::{Prefixes, VPN_PREFIX};
 use pki::PrivateKey;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -81,7 +82,7 @@ async fn whoever_calls_from_a_pods_address_is_not_let_in() {
     }
     let mut elsewhere = World::new();
     let pods = "10.32.0.0/16".parse().expect("a prefix");
-    elsewhere.machine.facts.update(|now| now.prefixes.pods = pods);
+    elsewhere.machine.facts.update(|now| now.prefixes = Some(Prefixes { pods, ..Prefixes::of(VPN_PREFIX) }));
     for (source, held) in [([10, 32, 3, 7], 0), ([10, 244, 3, 7], 1)] {
         elsewhere.port.enter(&mut elsewhere.connections, duplex(64 << 10).0, SocketAddr::from((source, 9)));
         assert_eq!(elsewhere.held(), held, "{source:?}");

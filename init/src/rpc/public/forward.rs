@@ -71,7 +71,8 @@ pub(super) async fn connect(context: &Context, whose: Person, target: Target) ->
 fn outside(context: &Context, address: Ipv4Addr) -> Result<SocketAddr, Status> {
     let (own, kept) = context.facts.read(|now| {
         let own = now.links.iter().any(|link| link.address.ip == address);
-        (own, now.vpn.is_none() || now.prefixes.rows().iter().any(|(kept, _)| kept.contains(address)))
+        let kept = |prefixes: model::Prefixes| prefixes.rows().iter().any(|(kept, _)| kept.contains(address));
+        (own, now.vpn.is_none() || now.prefixes.is_none_or(kept))
     });
     let nobodys = address.is_loopback()
         || address.is_link_local()
@@ -182,6 +183,7 @@ mod tests {
             let around = model::Ipv4Prefix::around(own, 24).expect("a prefix");
             now.link("eth0", Some(crate::facts::Address { ip: own, prefix: around }));
             now.vpn = Some(crate::facts::Address { ip: prefix.nth(1).expect("an address"), prefix });
+            now.prefixes = Some(model::Prefixes::of(prefix));
         });
         assert_eq!(
             outside(&context, [192, 0, 2, 9].into()).ok().map(|it| it.to_string()).as_deref(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use keys::directory::{Coordinator, Directory};
 use keys::identity::machine_id;
-use model::{Assignment, Chain, ClusterId, ClusterRole, ColdStart, Level, Prefixes, Secret};
+use model::{Assignment, Chain, ClusterId, ClusterRole, ColdStart, Level, Secret};
 
 use super::*;
 use crate::desired::{DesiredShares, EtcdPart};
@@ -25,7 +25,7 @@ fn good() -> RedeemAnswer {
         look: None,
         standing: Standing::Admitted,
         assignment: assignment.expect("they fit"),
-        prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: model::SERVICE_PREFIX },
+        prefixes: cluster.prefixes,
         coordinators: [].into(),
         etcd: EtcdPart::Out,
         shares: DesiredShares::default(),

@@ -151,7 +151,7 @@ fn filter(uplinks: &[&str], assignment: Option<&Assignment>) -> String {
 }
 
 fn publishing(uplinks: &[&str], assignment: Option<&Assignment>, published: &[OpenPort]) -> String {
-    Filter { uplinks: uplinks.to_vec(), prefixes: Prefixes::of(VPN_PREFIX), assignment, published }.text()
+    Filter { uplinks: uplinks.to_vec(), prefixes: Some(Prefixes::of(VPN_PREFIX)), assignment, published }.text()
 }
 
 /// Ports 80/tcp, from anywhere, and 443/tcp and 53/udp, from two prefixes; 8443/tcp, for services alone.
@@ -215,6 +215,27 @@ fn by_an_uplink_comes_in_what_is_open_to_everybody() {
         assert_eq!(comes("192.0.2.10", kind), Fate::Dropped, "{kind:?}");
     }
     assert_eq!(comes("192.0.2.10", PacketKind::Udp(53)), Fate::Dropped);
+}
+
+/// Proves: A7 H3
+#[test]
+fn a_machine_that_knows_no_cluster_opens_no_more_than_a_member() {
+    let text = Filter { uplinks: UPLINKS.to_vec(), prefixes: None, assignment: None, published: &[] }.text();
+    let read = nft::Transaction::parse(&text).and_then(|text| text.batch(&nft::KernelSets::new()));
+    assert!(read.is_ok(), "{read:?} of\n{text}");
+    let comes = |source, to, kind| fate(&text, "prerouting", Fate::Dropped, packet(("eth0", source, to), kind));
+    for kind in [PacketKind::Tcp(7836), PacketKind::Udp(7838), PacketKind::Echo, PacketKind::Answer] {
+        // Somebody's own network may have addresses that are usual for pods.
+        for source in ["203.0.113.1", "10.244.1.2"] {
+            assert_eq!(comes(source, "192.0.2.10", kind), Fate::Passes(ROUTED), "{kind:?} from {source}");
+        }
+        for to in ["10.244.0.2", "127.0.0.1", "192.0.2.77"] {
+            assert_eq!(comes("203.0.113.1", to, kind), Fate::Dropped, "{kind:?} to {to}");
+        }
+    }
+    for kind in [22, 80, 2379, 6443, 7834, 7835, 10250].map(PacketKind::Tcp) {
+        assert_eq!(comes("203.0.113.1", "192.0.2.10", kind), Fate::Dropped, "{kind:?}");
+    }
 }
 
 /// Proves: A7

@@ -101,7 +101,7 @@ fn way(rules: &[Rule<'_>], link: &'static str, (source, to): (&str, &str), kind:
 }
 
 fn rules() -> Vec<Rule<'static>> {
-    table(Prefixes::of(VPN_PREFIX), UPLINKS)
+    table(Some(Prefixes::of(VPN_PREFIX)), UPLINKS)
 }
 
 /// Proves: A7
@@ -204,7 +204,10 @@ fn what_is_not_marked_reaches_no_more_than_before() {
 #[test]
 fn the_last_rule_is_for_everything_and_denies() {
     for uplinks in [&[][..], &UPLINKS[..]] {
-        let rules = table(Prefixes::of(VPN_PREFIX), uplinks.iter().copied());
+        let unknown = table(None, uplinks.iter().copied());
+        assert!(unknown.iter().all(|rule| rule.to.is_none()), "a machine that knows no cluster keeps nothing for one");
+        assert_eq!(unknown.last(), Some(&DENIES));
+        let rules = table(Some(Prefixes::of(VPN_PREFIX)), uplinks.iter().copied());
         let last = rules.last().expect("there are rules");
         assert_eq!((last.from, last.to, last.is_marked, last.action), (None, None, false, Action::Blackhole));
         assert!(rules.is_sorted_by_key(|rule| rule.priority), "the kernel asks them in this order");
@@ -218,7 +221,7 @@ fn the_last_rule_is_for_everything_and_denies() {
 fn rules_go_by_the_prefixes_of_the_cluster() {
     let [vpn, pods] = ["10.7.0.0/16", "10.32.0.0/16"].map(|text| text.parse::<Ipv4Prefix>().expect("a prefix"));
     let cluster = Prefixes { vpn, pods, ..Prefixes::of(VPN_PREFIX) };
-    let (before, after) = (rules(), table(cluster, UPLINKS));
+    let (before, after) = (rules(), table(Some(cluster), UPLINKS));
     let but_prefixes = |rules: &[Rule<'static>]| {
         let name = |rule: &Rule<'static>| (rule.priority, rule.from, rule.is_marked, rule.to.is_some(), rule.action);
         rules.iter().map(name).collect::<Vec<_>>()
