@@ -1,6 +1,8 @@
 //! Kubernetes on several machines: one command makes two workers, of which the first serves the Kubernetes API, and saves them; what is
 //! asked of them is asked of copies.
 
+use std::fs;
+
 use crate::{Case, Context, FleetKind, Prerequisite, ServiceStatus, Starts, endpoint_by_hand, object_file, web_pod};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -8,7 +10,8 @@ use testkit::openmetrics;
 
 use super::kube::{self, POD, UNCHECKED};
 use super::saved::DAYS;
-use crate::owned::{Cluster, NAME, patience};
+use crate::owned::{Cluster, NAME, patience, text};
+use crate::specs::SpecProgram;
 
 /// The machines are made with nothing beside them, as that of `kube.rs` is.
 pub(crate) const CASES: &[Case] = &[Case {
@@ -29,17 +32,58 @@ pub(crate) const COPIES: &[Case] = &[
     case("a drained worker's pods run elsewhere, as budgets let them", &["W1"], drained),
     case("a worker with claimed volumes leaves by its owner's word", &["W2", "Q6"], given_up),
     Case {
+        needs: &[Prerequisite::Swtpm, Prerequisite::Upstream],
+        ..case("twenty specs of upstream's conformance pass", &["W4"], specs)
+    },
+    Case {
         needs: &[Prerequisite::Swtpm, Prerequisite::Faketime],
         ..case("workers saved for two days get new certificates", &["Q9", "W3", "S13"], days_later)
     },
 ];
 
 const WORKERS: FleetKind = FleetKind::Workers;
+/// Specs of upstream's that need no image of theirs, of each of its groups. All of them: `cargo xtask conformance`.
+const SPECS: [&str; 20] = [
+    "[sig-api-machinery] Discovery should locate the groupVersion and a resource within each APIGroup [Conformance]",
+    "[sig-api-machinery] Namespaces [Serial] should patch a Namespace [Conformance]",
+    "[sig-api-machinery] ResourceQuota should manage the lifecycle of a ResourceQuota [Conformance]",
+    "[sig-api-machinery] Watchers should be able to start watching from a specific resource version [Conformance]",
+    "[sig-architecture] Conformance Tests should have at least two untainted nodes [Conformance]",
+    "[sig-auth] Certificates API [Privileged:ClusterAdmin] should support CSR API operations [Conformance]",
+    "[sig-auth] ServiceAccounts should run through the lifecycle of a ServiceAccount [Conformance]",
+    "[sig-auth] SubjectReview should support SubjectReview API operations [Conformance]",
+    "[sig-cli] Kubectl client Kubectl version should check is all data is printed [Conformance]",
+    "[sig-instrumentation] Events should manage the lifecycle of an event [Conformance]",
+    "[sig-network] API Server should have Endpoints and EndpointSlices pointing to API Server [Conformance]",
+    "[sig-network] API Server should provide secure master service [Conformance]",
+    "[sig-network] Endpoints should test the lifecycle of an Endpoint [Conformance]",
+    "[sig-network] ServiceCIDR and IPAddress API should support IPAddress API operations [Conformance]",
+    "[sig-network] Services should complete a service status lifecycle [Conformance]",
+    "[sig-network] Services should find a service from listing all namespaces [Conformance]",
+    "[sig-node] ConfigMap should run through a ConfigMap lifecycle [Conformance]",
+    "[sig-node] Node Lifecycle should run through the lifecycle of a node [Conformance]",
+    "[sig-storage] CSINodes CSI Conformance should run through the lifecycle of a csinode [Conformance]",
+    "[sig-storage] ConfigMap should be immutable if `immutable` field is set [Conformance]",
+];
 /// Files that the README names.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/examples");
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Prerequisite::Swtpm], starts: Starts::From(WORKERS), run }
+}
+
+fn specs(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let kubeconfig = t.dir().join("kubeconfig");
+    let tunnel = cluster.owner.follow(&["kubeconfig", "--out", text(&kubeconfig)?])?;
+    tunnel.line(t.within(20))?;
+    let run = SpecProgram::of_environment(&kubeconfig)?.command(&SPECS, 15).output().context("run upstream's tests")?;
+    let said = [run.stdout, run.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    fs::write(t.dir().join("specs.log"), &said)?;
+    let verdict = said.lines().find(|line| line.starts_with("SUCCESS!") || line.starts_with("FAIL!"));
+    let verdict = verdict.context("they did not come to their end")?;
+    ensure!(verdict.starts_with(&format!("SUCCESS! -- {} Passed | 0 Failed", SPECS.len())), "{verdict}");
+    Ok(())
 }
 
 fn made(t: &Context) -> anyhow::Result<()> {

@@ -78,6 +78,7 @@ mod relay;
 mod screen;
 mod session;
 mod site;
+pub mod specs;
 mod starts;
 mod status;
 mod stranger;
@@ -156,6 +157,8 @@ pub enum Prerequisite {
     Ovmf,
     /// Another time of day for QEMU.
     Faketime,
+    /// Upstream's tests for conformance; without them the case is skipped, for they take half an hour to build.
+    Upstream,
     /// Image with gVisor; without it the case is skipped, for it takes minutes to build.
     Gvisor,
 }

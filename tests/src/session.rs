@@ -20,6 +20,7 @@ use qemu::run::crash_of;
 
 use crate::context::Context;
 use crate::premises::{Premises, lock, require};
+use crate::specs::SpecProgram;
 use crate::turns::{Load, Place, Turns};
 use crate::{Case, FleetKind, Image, Prerequisite, Skip, Starts};
 
@@ -174,6 +175,10 @@ impl Session {
                     bail!(Skip("no image with gVisor was built; `cargo xtask test` builds one"))
                 }
                 Prerequisite::Gvisor => {}
+                Prerequisite::Upstream if !SpecProgram::is_named() => {
+                    bail!(Skip("upstream's tests are not in the cache; `cargo xtask conformance` builds them"))
+                }
+                Prerequisite::Upstream => {}
                 Prerequisite::Ovmf => require(&[host::OVMF_CODE, host::OVMF_VARS])?,
             }
         }

@@ -170,6 +170,10 @@ impl Report {
         if let Ok(components) = components::build(workspace, cache) {
             // Building them has failed above otherwise, and has said so.
             machines.env("CAIRN_KUBECTL", components.kubectl_path());
+            // Nobody waits half an hour for twenty specs; without them the case says why it was skipped.
+            if let Ok(Some(upstream)) = components::e2e_cached(workspace, cache) {
+                machines.env("CAIRN_E2E", upstream.folder.join("e2e.test"));
+            }
         }
         if let Some(until) = self.until {
             let left = until.left().unwrap_or_default();

@@ -22,6 +22,7 @@ use std::{
 };
 
 use ::image::{ImageProfile, RootProgram};
+use ::tests::specs::SpecProgram;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use xtask::{
@@ -34,7 +35,6 @@ use xtask::{
 use self::{
     images::Built,
     results::{SpecCounts, SpecOutcome, SpecResult, SpecResults, Specs},
-    suite::Suite,
 };
 use crate::{
     ci::Failed,
@@ -103,7 +103,7 @@ pub(crate) fn conformance(workspace: &Workspace, cache: &BuildCache, options: &O
         let built = Built { agnhost: &executable(&upstream, "agnhost"), pause, agnhost_source: &source };
         cluster(&room, &tool, &built, &root_hash, options.resume)?;
         let tunnel = Tunnel::open(&tool, &room.path("kubeconfig"))?;
-        let suite = Suite {
+        let program = SpecProgram {
             program: executable(&upstream, "e2e.test"),
             kubectl: tool.kubectl,
             kubeconfig: tunnel.kubeconfig.clone(),
@@ -112,7 +112,7 @@ pub(crate) fn conformance(workspace: &Workspace, cache: &BuildCache, options: &O
             results.put(name, result);
             results.write(&room.results())
         };
-        run(&room, &suite, &root_hash, &open, &mut keep)?;
+        run(&room, &program, &root_hash, &open, &mut keep)?;
     }
     verdict(&specs, &results)
 }
@@ -132,14 +132,14 @@ fn executable(component: &Component, name: &str) -> PathBuf {
 /// Runs specs one by one; `keep` takes each result as it comes.
 fn run(
     room: &Room,
-    suite: &Suite,
+    program: &SpecProgram,
     root_hash: &str,
     names: &[String],
     keep: &mut dyn FnMut(&str, SpecResult) -> Result<()>,
 ) -> Result<()> {
     say(format_args!("▸ conformance: {} specs, one after the other", names.len()));
     for (index, name) in names.iter().enumerate() {
-        let end = suite.run(name, &room.log(name))?;
+        let end = suite::run(program, name, &room.log(name))?;
         let word = match end.outcome {
             SpecOutcome::Passed => "✓",
             SpecOutcome::Failed => "✗",

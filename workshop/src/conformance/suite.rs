@@ -4,33 +4,19 @@
 use std::{
     collections::BTreeSet,
     fs::{self, File},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
+    process::Command,
 };
 
+use ::tests::specs::{CONFORMANCE, SpecProgram};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use xtask::process::{answer, logged};
 
 use super::results::SpecOutcome;
 
-/// Label of the specs that a conformant cluster passes.
-const LABEL: &str = "-ginkgo.label-filter=Conformance";
-/// Bound of a spec: the longest takes about ten minutes on machines with a processor each.
-const SPEC_TIMEOUT: &str = "-ginkgo.timeout=40m";
-/// Bound of the wait for all nodes before a spec: a node that is not Ready by then is a failure of the cluster, not of the spec.
-const NODES_TIMEOUT: &str = "--node-schedulable-timeout=5m";
-
-/// Upstream's test program, with what it needs to reach a cluster.
-#[derive(Debug)]
-pub(super) struct Suite {
-    /// The program.
-    pub(super) program: PathBuf,
-    /// kubectl, for specs that run it.
-    pub(super) kubectl: PathBuf,
-    /// How it reaches the cluster.
-    pub(super) kubeconfig: PathBuf,
-}
+/// Minutes that a spec may take: the longest takes about ten on machines with a processor each.
+const SPEC_MINUTES: u32 = 40;
 
 /// End of a run of one spec.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +34,7 @@ pub(super) struct SpecEnd {
 /// The program fails, or reports in another form.
 pub(super) fn names(program: &Path, focus: Option<&str>, report: &Path, log: &Path) -> Result<BTreeSet<String>> {
     let mut command = Command::new(program);
-    command.args(["-ginkgo.dry-run", "-ginkgo.silence-skips", "-ginkgo.no-color", LABEL]);
+    command.args(["-ginkgo.dry-run", "-ginkgo.silence-skips", "-ginkgo.no-color", CONFORMANCE]);
     command.args(focus.map(|focus| format!("-ginkgo.focus={focus}")));
     command.arg(format!("-ginkgo.json-report={}", report.display()));
     logged(&mut command, log)?;
@@ -65,24 +51,18 @@ pub(super) fn images(program: &Path) -> Result<BTreeSet<String>> {
     Ok(listed.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-impl Suite {
-    /// Runs one spec, with all that the program says in the place of the log's content.
-    ///
-    /// # Errors
-    /// The program cannot be started, or the spec did not begin.
-    pub(super) fn run(&self, name: &str, log: &Path) -> Result<SpecEnd> {
-        let output = File::create(log).with_context(|| format!("make `{}`", log.display()))?;
-        let mut command = Command::new(&self.program);
-        command.args(["--provider=skeleton", "-ginkgo.v", "-ginkgo.no-color", LABEL, SPEC_TIMEOUT, NODES_TIMEOUT]);
-        command.arg(format!("-ginkgo.focus={}$", quoted(name)));
-        command.arg(format!("--kubeconfig={}", self.kubeconfig.display()));
-        command.arg(format!("--kubectl-path={}", self.kubectl.display()));
-        command.stdin(Stdio::null()).stdout(output.try_clone().context("share the log")?).stderr(output);
-        // How it ended is in what it says: a spec that failed and a cluster that was not there end it alike.
-        let _said_in_the_log = command.status().with_context(|| format!("start `{}`", self.program.display()))?;
-        let text = fs::read(log).with_context(|| format!("read `{}`", log.display()))?;
-        end(&String::from_utf8_lossy(&text)).with_context(|| format!("run {name}; see `{}`", log.display()))
-    }
+/// Runs one spec, with all that the program says in the place of the log's content.
+///
+/// # Errors
+/// The program cannot be started, or the spec did not begin.
+pub(super) fn run(program: &SpecProgram, name: &str, log: &Path) -> Result<SpecEnd> {
+    let output = File::create(log).with_context(|| format!("make `{}`", log.display()))?;
+    let mut command = program.command(&[name], SPEC_MINUTES);
+    command.stdout(output.try_clone().context("share the log")?).stderr(output);
+    // How it ended is in what it says: a spec that failed and a cluster that was not there end it alike.
+    let _said_in_the_log = command.status().with_context(|| format!("start `{}`", program.program.display()))?;
+    let text = fs::read(log).with_context(|| format!("read `{}`", log.display()))?;
+    end(&String::from_utf8_lossy(&text)).with_context(|| format!("run {name}; see `{}`", log.display()))
 }
 
 /// Report of ginkgo, as far as it names specs.
@@ -109,12 +89,6 @@ fn listed(report: &[u8]) -> Result<BTreeSet<String>> {
     Ok(chosen
         .map(|spec| [spec.container_hierarchy_texts.unwrap_or_default(), vec![spec.leaf_node_text]].concat().join(" "))
         .collect())
-}
-
-/// A text as a regular expression of Go that matches it alone.
-fn quoted(text: &str) -> String {
-    let special = |letter: char| letter.is_ascii_punctuation() && !matches!(letter, '-' | '_' | '\'' | '"' | '/' | ' ');
-    text.chars().flat_map(|letter| special(letter).then_some('\\').into_iter().chain([letter])).collect()
 }
 
 /// Reads how the one spec of a run ended.
@@ -164,12 +138,6 @@ mod tests {
         ]}]"#;
         assert_eq!(listed(report).expect("read"), BTreeSet::from(["[sig-a] A b c".to_owned()]));
         listed(b"{}").expect_err("another form");
-    }
-
-    #[test]
-    fn a_name_matches_itself_alone() {
-        assert_eq!(quoted("[sig-a] x: y's (z.) a/b"), r"\[sig-a\] x\: y's \(z\.\) a/b");
-        assert_eq!(quoted("a - b \"c\" +*?^$|{}\\"), r#"a - b "c" \+\*\?\^\$\|\{\}\\"#);
     }
 
     const PASSED: &str = "[SynchronizedBeforeSuite] PASSED [1.053 seconds]\n------\nSSSS\n[sig-a] A\n• [3.134 seconds]\n------\n\
