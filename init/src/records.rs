@@ -214,6 +214,10 @@ impl Seen {
     }
 }
 
+/// Why etcd takes no writes, and what helps. It forgets what was deleted within nine minutes.
+pub(crate) const FULL: &str = "etcd has raised the alarm NOSPACE, since a backend has reached its quota, and takes no writes; delete \
+     what is not needed (cairnctl kubectl delete events -A --all), wait ten minutes, then: cairnctl etcd defragment, which disarms the alarm";
+
 /// Why a request was not granted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GrantError {
@@ -239,9 +243,18 @@ pub(crate) enum GrantError {
         .0.as_secs()
     )]
     Leaderless(Duration),
+    /// etcd takes no writes.
+    #[error("{FULL}; nothing was changed")]
+    Full,
     /// etcd did not say what became of it.
     #[error("etcd gives no answer ({0}); ask again: what is asked twice is done once")]
-    Unanswered(#[from] NoAnswer),
+    Unanswered(#[source] NoAnswer),
+}
+
+impl From<NoAnswer> for GrantError {
+    fn from(error: NoAnswer) -> Self {
+        if error.is_full() { Self::Full } else { Self::Unanswered(error) }
+    }
 }
 
 /// The records were not read in this boot.

@@ -23,6 +23,13 @@ pub(crate) const CASES: &[Case] = &[
         starts: Starts::From(VICTIM),
         run: revoked_certificate,
     },
+    Case {
+        name: "a full etcd takes no writes until it is defragmented",
+        proves: &["Q4"],
+        needs: &[Prerequisite::Swtpm],
+        starts: Starts::From(VICTIM),
+        run: full,
+    },
     case("a ticket is listed as it was issued", issued),
     Case { proves: &["S8"], ..case("a golden ticket is listed as a ticket that was issued", golden) },
     case("a ticket that was revoked is listed so, and no other is", revoked),
@@ -65,6 +72,33 @@ fn revoked_certificate(t: &Context) -> anyhow::Result<()> {
     ["not yet revoked", "another"]
         .iter()
         .try_for_each(|who| answers.told(who, "read /registry/", |said| said == "granted"))
+}
+
+/// The alarm is raised by hand: until the file has reached its quota of 2 GiB an emulated machine would write for an hour. A lone
+/// coordinator looks at its etcd once a minute.
+fn full(t: &Context) -> anyhow::Result<()> {
+    let mut victim = Victim::copy(t)?;
+    victim.vm.until(t.within(30), || victim.ask(&["ticket", "issue"]).ok())?;
+    victim.session.inject(FaultKind::TestService, "test.full")?;
+    let reason = victim.vm.until(t.within(60), || why_full(&victim.ask(&["condition", "list"]).ok()?));
+    let reason = reason.context("no condition tells of it")?;
+    ensure!(reason.contains("then: cairnctl etcd defragment"), "{reason}");
+    let listed = victim.ask(&["etcd", "status"])?;
+    ensure!(listed["members"][0]["alarms"] == json!(["NOSPACE"]), "{listed:#}");
+    let refused = victim.ask(&["ticket", "issue"]).err().context("etcd takes writes")?.to_string();
+    ensure!(refused.contains(&reason) && refused.contains("nothing was changed"), "{refused}");
+    let mended = victim.ask(&["etcd", "defragment"])?;
+    ensure!(mended["nospace"] == "disarmed", "{mended:#}");
+    victim.ask(&["ticket", "issue"]).context("etcd takes no writes")?;
+    let listed = victim.ask(&["etcd", "status"])?;
+    ensure!(listed["members"][0]["alarms"] == json!([]), "{listed:#}");
+    Ok(())
+}
+
+/// Reason why etcd has no room, where a list of conditions says so.
+fn why_full(conditions: &Value) -> Option<String> {
+    let room = conditions.as_array()?.iter().find(|condition| condition["name"] == "EtcdHasRoom")?;
+    (room["status"] == "false").then(|| room["reason"].as_str().unwrap_or_default().to_owned())
 }
 
 /// Answers that etcd gives to whoever asks it from inside the machine.

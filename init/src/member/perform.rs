@@ -30,7 +30,7 @@ use crate::network::mesh::peers::Told;
 use crate::network::uplink::{self, Uplink};
 use crate::records::link::NoAnswer;
 use crate::records::{
-    self, BackendsLook, DefragmentEnd, First, GrantError, Lost, MembersError, Orders, Records, RecoveryError,
+    self, BackendsLook, DefragmentEnd, FULL, First, GrantError, Lost, MembersError, Orders, Records, RecoveryError,
     RestoreError, RevocationError, Unreadable, UsersError, VoteError,
 };
 use crate::rpc::public::{Context, KubernetesAccess};
@@ -39,10 +39,6 @@ use crate::runtime::child::PROGRAMS;
 use crate::runtime::services::Services;
 use crate::runtime::{lock, tasks};
 use crate::shown::board::Board;
-
-/// Why etcd takes no writes, and what helps. It forgets what was deleted within nine minutes.
-const FULL: &str = "etcd has raised the alarm NOSPACE, since a backend has reached its quota, and takes no writes; delete what is not \
-     needed (cairnctl kubectl delete events -A --all), wait ten minutes, then: cairnctl etcd defragment, which disarms the alarm";
 
 /// Why an effect is not performed.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,6 @@
 //! etcd's members looked at with their backends, and had defragmented one at a time: for the machine's own life, and for owners. Whose turn
 //! it is decides `cluster::backends`.
 
-use std::error::Error as _;
 use std::net::SocketAddrV4;
 
 use api::{EtcdAnswer, ListedEtcd};
@@ -70,7 +69,7 @@ impl Records {
         }
         tracing::info!(%machine, "a member of etcd is defragmented");
         match link.defragment().await {
-            Err(error) if !is_etcds_word(&error) => return Ok(DefragmentEnd::Unknown(error)),
+            Err(error) if error.of_etcd().is_none() => return Ok(DefragmentEnd::Unknown(error)),
             done => {
                 lock::even_if_poisoned(&self.defragments).give_back();
                 done?;
@@ -89,14 +88,6 @@ impl Records {
             tracing::info!("etcd's alarm NOSPACE is disarmed");
         }
         Ok(())
-    }
-}
-
-/// Whether etcd itself said so: a status that the connection has made has a source.
-fn is_etcds_word(error: &NoAnswer) -> bool {
-    match error {
-        NoAnswer::Refused(status) => status.source().is_none(),
-        NoAnswer::Silent(_) | NoAnswer::Answer(_) => false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The connection to this machine's etcd: one, over TLS, made again when it is lost; every question has a deadline.
 
+use std::error::Error as _;
 use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use crate::runtime::tls;
 
@@ -38,6 +39,24 @@ pub(crate) enum NoAnswer {
     /// The answer breaks etcd's protocol.
     #[error(transparent)]
     Answer(#[from] BadAnswer),
+}
+
+impl NoAnswer {
+    /// The word of etcd itself, if it is one: a status that the connection has made has a source.
+    pub(super) fn of_etcd(&self) -> Option<&Status> {
+        match self {
+            Self::Refused(status) if status.source().is_none() => Some(status),
+            Self::Refused(_) | Self::Silent(_) | Self::Answer(_) => None,
+        }
+    }
+
+    /// Whether etcd takes no writes, since a backend has reached its quota (`ErrGRPCNoSpace`, api/v3rpc/rpctypes/error.go).
+    pub(super) fn is_full(&self) -> bool {
+        let full = |status: &Status| {
+            status.code() == Code::ResourceExhausted && status.message().contains("database space exceeded")
+        };
+        self.of_etcd().is_some_and(full)
+    }
 }
 
 impl From<Status> for NoAnswer {
@@ -158,5 +177,28 @@ async fn within<T>(
     match timeout(time, asked).await {
         Ok(answered) => Ok(answered?.into_inner()),
         Err(_elapsed) => Err(NoAnswer::Silent(time)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use super::*;
+
+    const FULL: &str = "etcdserver: mvcc: database space exceeded";
+
+    /// Proves: Q4
+    #[test]
+    fn etcds_own_word_of_its_quota_alone_means_that_it_is_full() {
+        let is_full = |code, text: &str| NoAnswer::from(Status::new(code, text)).is_full();
+        assert!(is_full(Code::ResourceExhausted, FULL));
+        assert!(!is_full(Code::ResourceExhausted, "etcdserver: too many requests"));
+        assert!(!is_full(Code::Unavailable, FULL));
+        assert!(!NoAnswer::Silent(ANSWERS).is_full());
+        let mut of_the_connection = Status::new(Code::ResourceExhausted, FULL);
+        of_the_connection.set_source(Arc::new(io::Error::other(FULL)));
+        assert!(!NoAnswer::from(of_the_connection).is_full());
     }
 }

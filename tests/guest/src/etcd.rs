@@ -8,8 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::key::{Key, PREFIX};
-use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
-use etcd::{KvClient, WatchAnswer, WatchClient};
+use etcd::wire::etcdserverpb::alarm_request::AlarmAction;
+use etcd::wire::etcdserverpb::{
+    AlarmRequest, AlarmType, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, StatusRequest, TxnRequest,
+    request_op,
+};
+use etcd::{KvClient, MaintenanceClient, WatchAnswer, WatchClient};
 use hyper_util::rt::TokioIo;
 use model::{Chain, MachineId, NodeName};
 use pki::{Authority, AuthorityKind, CertificateProfile, ClientIdentity, UnixTime};
@@ -38,9 +42,30 @@ pub(super) fn ask() -> io::Result<()> {
     runtime.block_on(ask_as_others()).map_err(io::Error::other)
 }
 
-async fn ask_as_others() -> Result<(), Failed> {
+/// Raises the alarm that a member raises whose file has reached its quota, by a certificate of PID 1's.
+pub(super) fn full() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(raise()).map_err(io::Error::other)
+}
+
+async fn raise() -> Result<(), Failed> {
+    let root = CertificateProfile::EtcdMachineClient { machine: MachineId([0; 16]) };
+    let mut maintenance = MaintenanceClient::new(link(&authority()?, Some(root))?);
+    let header = in_time(maintenance.status(StatusRequest::default())).await?.header;
+    let member_id = header.ok_or("it does not say who it is")?.member_id;
+    let (action, alarm) = (AlarmAction::Activate.into(), AlarmType::Nospace.into());
+    in_time(maintenance.alarm(AlarmRequest { action, member_id, alarm })).await?;
+    say("raised");
+    Ok(())
+}
+
+fn authority() -> Result<Authority, Failed> {
     let file = |name: &str| fs::read(format!("/data/cairn/etcd.{name}"));
-    let authority = Authority::load(AuthorityKind::Etcd, &file("crt")?, &file("key")?)?;
+    Ok(Authority::load(AuthorityKind::Etcd, &file("crt")?, &file("key")?)?)
+}
+
+async fn ask_as_others() -> Result<(), Failed> {
+    let authority = authority()?;
     let node = NodeName::chosen("root")?;
     let machine = MachineId([0; 16]);
     let member = CertificateProfile::EtcdPeer { machine, node: &node, vpn: Ipv4Addr::LOCALHOST };

@@ -48,6 +48,7 @@ fn run(program: Option<&str>) -> ExitCode {
         Some("unseal") => tpm::unseal(),
         Some("tpm") => tpm::attack(),
         Some("etcd") => etcd::ask(),
+        Some("full") => etcd::full(),
         Some("secrets") => secrets::all(),
         Some("places") => places::all(),
         Some("nft") => nft::tried(),

@@ -196,6 +196,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.flood" => ("test.flood", Restart::Never, Run::Child(guest("flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(guest("unseal"))),
         "test.etcd" => ("test.etcd", Restart::Never, Run::Child(guest("etcd"))),
+        "test.full" => ("test.full", Restart::Never, Run::Child(guest("full"))),
         "test.tpm" => ("test.tpm", Restart::Never, Run::Child(guest("tpm"))),
         "test.secrets" => ("test.secrets", Restart::Never, Run::Child(guest("secrets"))),
         "test.trace" => ("test.trace", Restart::Never, Run::Child(guest("trace"))),

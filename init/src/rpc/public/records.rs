@@ -41,7 +41,7 @@ impl From<GrantError> for Status {
             GrantError::Denied(Denial::UnknownTicket | Denial::UnknownMachine) => Self::not_found(text),
             GrantError::Denied(Denial::UnknownOwner) => Self::permission_denied(text),
             GrantError::Denied(Denial::NoVoters) => api::not_yet(text),
-            GrantError::Denied(_) => Self::failed_precondition(text),
+            GrantError::Denied(_) | GrantError::Full => Self::failed_precondition(text),
             GrantError::Unread(_) | GrantError::OthersFirst | GrantError::Leaderless(_) => api::not_yet(text),
             GrantError::Busy | GrantError::PutOff => Self::resource_exhausted(text),
             GrantError::Unanswered(_) => Self::unknown(text),
