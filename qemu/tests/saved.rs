@@ -3,12 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use std::{env, fs, thread};
 
 use qemu::machine::{
     Boot, Cache, Clock, Content, Disk, EmulatedTpm, Firmware, FwCfg, Link, Mac, Machine, Nic, OnReset, Watchdog,
@@ -300,22 +301,54 @@ fn flip(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// As a kill at that point would: whoever saves does nothing more.
-///
+/// Where the test below tells itself, run once more as a process of its own, whose machine to save and where to stand still.
+const BENCH: &str = "CAIRN_TEST_BENCH";
+const STEP: &str = "CAIRN_TEST_STEP";
+/// Words of that process once it is there.
+const THERE: &str = "it stands still";
+
 /// Proves: S13
 #[test]
-fn a_save_that_ends_at_any_point_costs_nothing() {
+fn a_save_that_is_killed_at_any_point_costs_nothing() {
+    if let Some(root) = env::var_os(BENCH) {
+        return stands_still(Path::new(&root), &env::var(STEP).unwrap());
+    }
     for at in [SaveStep::Stopped, SaveStep::Copied, SaveStep::Syncing] {
         let bench = Bench::new();
-        let killed = |step: SaveStep| assert!(step != at, "killed");
-        let cut = catch_unwind(AssertUnwindSafe(|| bench.save(Care::Lasting, Then::GoOn, &killed)));
-        assert!(cut.is_err() && bench.saved().is_err(), "{at:?}: nothing is taken for a saved fleet");
+        killed(&bench, at);
+        assert!(bench.saved().is_err(), "{at:?}: it is taken for a saved fleet");
         assert_eq!(Vm::wake_detached(&bench.at("m1")).unwrap(), at == SaveStep::Stopped, "{at:?}");
         assert_eq!(status(&mut bench.vm()), "running");
         bench.save(Care::Lasting, Then::GoOn, &|_| {}).unwrap();
         drop(bench.restore("copy").unwrap());
         assert_eq!(bench.folders(), ["copy", "fleet", "m1"]);
     }
+}
+
+/// Has a process of its own save the bench's machine, and kills it at a step.
+fn killed(bench: &Bench, at: SaveStep) {
+    let mut itself = Command::new(env::current_exe().unwrap());
+    itself.args(["--exact", "a_save_that_is_killed_at_any_point_costs_nothing"]);
+    itself.env(BENCH, bench.root.path()).env(STEP, format!("{at:?}"));
+    let mut saves = itself.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(saves.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let is_there = lines.any(|line| line.ends_with(THERE));
+    saves.kill().unwrap();
+    saves.wait().unwrap();
+    assert!(is_there, "it ended before {at:?}");
+}
+
+fn stands_still(root: &Path, at: &str) {
+    let mut vm = Vm::attach(&root.join("m1")).unwrap().unwrap();
+    let tell = |step: SaveStep| {
+        if format!("{step:?}") == at {
+            io::stdout().write_all(format!("{THERE}\n").as_bytes()).unwrap();
+            loop {
+                thread::park();
+            }
+        }
+    };
+    save(&root.join("fleet"), &mut [("m1", &mut vm)], saving(Care::Lasting, Then::GoOn), &tell).unwrap();
 }
 
 #[test]
