@@ -528,8 +528,11 @@ impl Answer<'_> {
         if !prefix.is_host(address) || seconds < SHORTEST_LEASE {
             return Err(IgnoreReason::Unusable);
         }
-        Ipv4Prefix::of_link(address, prefix.bits()).map_err(unfit)?;
-        kept.map_or(Ok(()), |kept| kept.judge_link(address, prefix.bits())).map_err(unfit)?;
+        let judged = match kept {
+            Some(kept) => kept.judge_link(address, prefix.bits()),
+            None => Ipv4Prefix::of_link(address, prefix.bits()).map(drop),
+        };
+        judged.map_err(unfit)?;
         let is_resolver = |&asked: &Ipv4Addr| wire::is_host_address(asked) && self.judge_resolver(asked).is_ok();
         let is_router =
             |&router: &Ipv4Addr| prefix.is_host(router) && prefix.joins(router, address) && router != address;

@@ -117,7 +117,11 @@ impl Person {
     fn ready(&self, machines: &[&str]) -> Result<f64> {
         let nodes: Vec<String> = machines.iter().map(|machine| format!("node/{machine}")).collect();
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        self.kubectl(CLUSTER, &[&["wait", "--timeout=900s", "--for=condition=Ready"], &nodes[..]].concat())?;
+        // A machine that is a member may be no node yet, and of a condition `kubectl` says then that it is not found.
+        for comes in ["create", "condition=Ready"] {
+            let wait = ["wait", "--timeout=900s", &format!("--for={comes}")];
+            self.kubectl(CLUSTER, &[&wait[..], &nodes[..]].concat())?;
+        }
         let status = self.of_machine(machines[0], "status")?;
         let up = status["uptime_ms"].as_u64().context("a status has an uptime")?;
         Ok(Duration::from_millis(up).as_secs_f64())
