@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use crate::copies::owner_of;
 use crate::owned::{Cluster, NAME, NONE, columns, patience, text};
 use crate::{
-    Case, Context, FleetKind, LAID_DOWN, PacketKind, Prerequisite, Records, Starts, has_peers, kinds, object_file,
-    others, same_machine, web_pod,
+    Case, Context, FleetKind, Image, LAID_DOWN, PacketKind, Prerequisite, Records, Starts, has_peers, kinds,
+    object_file, others, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use image::names;
@@ -56,6 +56,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a coordinator becomes a node, and the first machine leaves", &["S5", "Q6"], leaves),
     case("a cluster is destroyed amid its boot after a power cut", &["Q6"], power_cut),
     case("a save without room leaves nothing, and the machines go on", &["S13", "Q6"], no_room),
+    case("a cluster that is saved and off comes back where it was", &["S13", "Q6"], saved_off),
+    case("a saved cluster comes back to its owner and image alone", &["S13", "A2"], of_another),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -287,6 +289,39 @@ fn no_room(t: &Context) -> anyhow::Result<()> {
 
 /// No disk of a machine is as short as that, in blocks of 512 bytes.
 const BLOCKS: u32 = 128;
+
+fn saved_off(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let (before, folder) = (cluster.boots()?, t.dir().join("saved/one"));
+    fs::create_dir(t.dir().join("saved"))?;
+    let save = ["cluster", "save", NAME, "--as", text(&folder)?, "--stop"];
+    let saved = cluster.run(&save)?;
+    ensure!(saved.contains("and is off"), "{saved}");
+    cluster.is_seen(t, &["off"; 3])?;
+    let again = cluster.owner.run(&save).err().context("it is saved twice under one name")?;
+    ensure!(again.text.contains("is there already") && again.text.contains("nothing was changed"), "{again}");
+    cluster.destroyed()?;
+    cluster.run(&["cluster", "create", NAME, "--from", text(&folder)?, "--timeout", &patience(t, 30)])?;
+    ensure!(cluster.boots()? == before, "a machine was started again");
+    Ok(())
+}
+
+/// A cluster that was refused leaves nothing. Other cases show that its owner gets it.
+fn of_another(t: &Context) -> anyhow::Result<()> {
+    let fleet = t.fleet(OWNED);
+    let create = ["cluster", "create", "other", "--from", text(&fleet)?];
+    let stranger = Cluster::of(t)?;
+    stranger.owner.config("mine", &[])?;
+    let refused = stranger.owner.run(&create).err().context("it comes back to a stranger")?;
+    ensure!(refused.text.contains("belongs to another owner"), "{refused}");
+    ensure!(!stranger.home.join("other").exists(), "files are left");
+    let (owner, debug) = (owner_of(&fleet, &t.dir().join("its-own"))?, Image::debug_of_environment()?);
+    let refused = owner.run(&[&create[..], &["--image", text(debug.dir())?]].concat());
+    let refused = refused.err().context("it comes back as another image")?;
+    ensure!(refused.text.contains("it was saved of the image"), "{refused}");
+    ensure!(refused.text.contains("no cluster was made"), "{refused}");
+    Ok(())
+}
 
 fn saved_uefi(t: &Context) -> anyhow::Result<()> {
     comes_back(t, "uefi")

@@ -191,18 +191,20 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         (forged, "the cluster does not know this ticket".to_owned()),
         (leading_to(&place, Ticket { ca_spki: [7; 32], ..good }), is_nobody(&place)),
     ];
-    fleet.until(t.within(30), || {
-        let listed = fleet.ask(&["ticket", "list"])?;
-        let mut rows = listed["tickets"].as_array().context("a list of tickets")?.iter();
-        ensure!(rows.any(|row| row["state"] == "expired"), "none has expired: {listed:#}");
-        Ok(())
-    })?;
+    fleet.until(t.within(30), || one_has_expired(&fleet))?;
     let start = |(number, (ticket, why)): (u32, (Ticket, _))| Ok((Newcomer::of(&mut fleet, number, &ticket)?, why));
     let come = (2..).zip(tickets).map(start).collect::<anyhow::Result<Vec<_>>>()?;
     come.into_iter().try_for_each(|(newcomer, why)| newcomer.stays_out(&why, t.within(60)))?;
     ensure!(machines(&fleet)?.len() == 2, "the first one and another: {:?}", machines(&fleet)?);
     // Whoever looks after the cluster is told of tickets that it issued.
     ensure!(!logged(&fleet, 1, "audit", "the ticket has expired")?.is_empty(), "the coordinator does not say so");
+    Ok(())
+}
+
+fn one_has_expired(fleet: &Fleet) -> anyhow::Result<()> {
+    let listed = fleet.ask(&["ticket", "list"])?;
+    let mut rows = listed["tickets"].as_array().context("a list of tickets")?.iter();
+    ensure!(rows.any(|row| row["state"] == "expired"), "none has expired: {listed:#}");
     Ok(())
 }
 

@@ -80,6 +80,10 @@ pub(crate) struct Cluster {
     pub(crate) outside: Outside,
 }
 
+/// Time of a log's last line, in milliseconds since 1970: what a wait begins behind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogMark(u64);
+
 fn ready(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::with_pod(t)?;
     let status = cluster.status()?;
@@ -461,6 +465,22 @@ impl Cluster {
     /// Lines of a service's log.
     pub(crate) fn log(&self, service: &str) -> anyhow::Result<Vec<String>> {
         self.owner.lines(NAME, &self.vm, &[service])
+    }
+
+    /// Where a service's log ends by now.
+    pub(crate) fn log_mark(&self, service: &str) -> anyhow::Result<LogMark> {
+        let last = self.owner.logs(NAME, &self.vm, &["--tail", "1", service])?;
+        Ok(LogMark(last.last().map_or(0, |entry| entry["unix_ms"].as_u64().unwrap_or_default())))
+    }
+
+    /// Waits until a service's log has these words behind a mark.
+    pub(crate) fn logs(&self, t: &Context, service: &str, from: LogMark, words: &str) -> anyhow::Result<()> {
+        let is_it = |entry: &Value| {
+            entry["unix_ms"].as_u64().is_some_and(|time| time > from.0)
+                && entry["line"].as_str().is_some_and(|line| line.contains(words))
+        };
+        let said = || self.owner.logs(NAME, &self.vm, &[service]).ok()?.iter().any(is_it).then_some(());
+        self.vm.until(t.within(20), said).with_context(|| format!("{service} does not say: {words}"))
     }
 
     /// Services in the order in which they were stopped from there on, as the console has shown it.

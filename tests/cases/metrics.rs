@@ -11,7 +11,8 @@ use super::pods;
 pub(crate) const CASES: &[Case] = &[
     pods::case("an autoscaler adds a pod by what the first uses", &["Q3"], autoscaled),
     pods::case("usage of what a selector names is told, and of no other", &["Q3"], selected),
-    pods::case("pages of a machine are strict, for who may read them", &["Q1", "Q3"], read),
+    pods::case("pages of a machine and its services are strict", &["Q1", "Q3"], read),
+    pods::case("a pod reads a machine's page once it is let", &["Q1", "Q3"], scraped),
 ];
 
 /// A kibibyte for each pod: any uses more.
@@ -47,42 +48,54 @@ fn selected(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each page has a number that its service alone counts.
+/// Services with a page, and a number that each alone counts; the machine's own page has no service.
+const COUNTED: [(&str, &str); 6] = [
+    ("", UPTIME),
+    ("etcd", "etcd_server_has_leader"),
+    ("containerd", "containerd_build_info_total"),
+    ("kube.controllers", "workqueue_adds_total"),
+    ("kube.dns", "coredns_build_info"),
+    ("kube.proxy", "kubeproxy_sync_proxy_rules_last_timestamp_seconds"),
+];
+const UPTIME: &str = "cairn_uptime_seconds";
+
+/// A page is one by the standard, and has counted something of this name.
+fn counts(page: &str, name: &str) -> anyhow::Result<()> {
+    let page = openmetrics::read(page).map_err(|rule| anyhow::anyhow!("{rule}"))?;
+    ensure!(page.values(name, &[]).any(|value| value > 0.0), "{name} is not counted");
+    Ok(())
+}
+
+/// Where Kubernetes has the pages of a copy's only machine.
+fn pages_of(cluster: &Cluster) -> anyhow::Result<String> {
+    Ok(format!("/apis/metrics.cairn.internal/v1/machines/{}", cluster.status()?.name))
+}
+
 fn read(t: &Context) -> anyhow::Result<()> {
-    const COUNTED: [(&str, &str); 6] = [
-        ("", "cairn_uptime_seconds"),
-        ("etcd", "etcd_server_has_leader"),
-        ("containerd", "containerd_build_info_total"),
-        ("kube.controllers", "workqueue_adds_total"),
-        ("kube.dns", "coredns_build_info"),
-        ("kube.proxy", "kubeproxy_sync_proxy_rules_last_timestamp_seconds"),
-    ];
     let cluster = Cluster::copy(t)?;
-    let counts = |page: &str, name: &str| {
-        let page = openmetrics::read(page).map_err(|rule| anyhow::anyhow!("{rule}"))?;
-        ensure!(page.values(name, &[]).any(|value| value > 0.0), "{name} is not counted");
-        Ok(())
-    };
-    let path = format!("/apis/metrics.cairn.internal/v1/machines/{}", cluster.status()?.name);
+    let pages = pages_of(&cluster)?;
     for (service, number) in COUNTED {
-        let (words, path) =
-            if service.is_empty() { (&[][..], path.clone()) } else { (&[service][..], format!("{path}/{service}")) };
+        let words: &[&str] = if service.is_empty() { &[] } else { &[service] };
         let told = cluster.run(&[&["machine", "metrics"], words].concat())?;
         counts(&told, number).with_context(|| format!("{service}, for its owner"))?;
+        let path = [&[pages.as_str()][..], words].concat().join("/");
         let told = cluster.kubectl(&["get", "--raw", &path])?;
         counts(&told, number).with_context(|| format!("{service}, in Kubernetes"))?;
     }
-    const POD: &str = "system:serviceaccount:default:default";
-    let as_pod = || cluster.kubectl(&["get", "--raw", &path, "--as", POD]);
+    let none = cluster.kubectl(&["get", "--raw", &format!("{pages}/kube.kubelet")]).err();
+    ensure!(none.as_ref().is_some_and(|refused| refused.text.contains("has no page here")), "{none:?}");
+    Ok(())
+}
+
+fn scraped(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let pages = pages_of(&cluster)?;
+    let as_pod = || cluster.kubectl(&["get", "--raw", &pages, "--as", "system:serviceaccount:default:default"]);
     let refused = as_pod().err().context("a pod's account reads pages")?;
     ensure!(refused.text.contains("Forbidden") || refused.text.contains("forbidden"), "{refused}");
     let account = "--serviceaccount=default:default";
     cluster.kubectl(&["create", "clusterrolebinding", "scrapes", "--clusterrole=cairn:machine-metrics", account])?;
-    counts(&as_pod()?, "cairn_uptime_seconds")?;
-    let none =
-        cluster.kubectl(&["get", "--raw", &format!("{path}/kube.kubelet")]).err().context("kubelet has a page")?;
-    ensure!(none.text.contains("has no page here"), "{none}");
-    Ok(())
+    counts(&as_pod()?, UPTIME)
 }
 
 fn deployment() -> Value {

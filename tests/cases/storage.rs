@@ -416,33 +416,37 @@ fn durable(t: &Context) -> anyhow::Result<()> {
 /// before.
 fn written(disk: &RawDisk, level: &str, config: &[u8], removal: Vec<Range<u64>>) -> anyhow::Result<Vec<Named>> {
     let (data, end) = (disk.range(Data)?.start, 1024 << 20);
-    let one = |start: u64, length: u64| Vec::from([Range { start, end: start + length }]);
     let header = |copy: usize| one(data + HEADERS[copy], HEADER_BYTES as u64);
-    let pair = |name: &str| {
-        let slots = [format!("cairn/{name}.0"), format!("cairn/{name}.1")].map(|name| disk.file_ranges(&name));
-        slots.into_iter().collect::<anyhow::Result<Vec<_>>>().map(|slots| slots.concat())
+    let first = if level == "insecure" {
+        let secret = disk.first(Data, first_contact(config)?)?.context("the first-contact secret was on the disk")?;
+        ("the first-contact secret", one(data + secret, 32))
+    } else {
+        ("the share", slots(disk, "share")?)
     };
-    let mut places = vec![
+    Ok(vec![
         ("the backup table", one(end - 33 * 512, 33 * 512)),
         ("the primary table", one(512, 33 * 512)),
         ("the first provisional header", header(0)),
         ("the second provisional header", header(1)),
-    ];
-    if level == "insecure" {
-        let secret = disk.first(Data, first_contact(config)?)?.context("the first-contact secret was on the disk")?;
-        places.push(("the first-contact secret", one(data + secret, 32)));
-    } else {
-        places.push(("the share", pair("share")?));
-    }
-    places.extend([
-        ("the recovery record", pair("record")?),
-        ("the directory", pair("directory")?),
-        ("the seal", pair("seal")?),
+        first,
+        ("the recovery record", slots(disk, "record")?),
+        ("the directory", slots(disk, "directory")?),
+        ("the seal", slots(disk, "seal")?),
         ("the first committed header", header(0)),
         ("the second committed header", header(1)),
         ("the config's removal", removal),
-    ]);
-    Ok(places)
+    ])
+}
+
+/// A place in one piece.
+fn one(start: u64, length: u64) -> Vec<Range<u64>> {
+    Vec::from([Range { start, end: start + length }])
+}
+
+/// Both slots of a file on the ESP.
+fn slots(disk: &RawDisk, name: &str) -> anyhow::Result<Vec<Range<u64>>> {
+    let [first, second] = ["0", "1"].map(|slot| disk.file_ranges(&format!("cairn/{name}.{slot}")));
+    Ok([first?, second?].concat())
 }
 
 /// A place on a disk, and its name.

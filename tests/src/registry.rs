@@ -1,37 +1,29 @@
 //! A registry of container images, as a service of a host on the machines' network: in clear, or by TLS with a certificate of an
 //! authority of its own. It serves one image by any name and writes down what it was asked for.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::io::{Cursor, Read, Write};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use model::NodeName;
-use oci::{Archive, BlobDigest};
+use oci::BlobDigest;
 use pki::client_auth::{Owners, server_config};
 use pki::{Authority, AuthorityKind, CertificateProfile, certificate_pem};
 use qemu::network::{Conversation, PortService};
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider as _};
 use rustls::{ServerConfig, ServerConnection};
 
-use crate::archive;
+use crate::container::{UnpackedImage, archive};
 use crate::premises::lock;
 
 /// Registry that serves one image; clones serve the same one, and write down in one place.
 #[derive(Debug, Clone)]
 pub struct ImageRegistry {
-    shelf: Arc<Shelf>,
+    image: Arc<UnpackedImage>,
     asked: Arc<Mutex<Vec<String>>>,
     tls: Option<Arc<ServerConfig>>,
-}
-
-/// Parts of the image.
-#[derive(Debug)]
-struct Shelf {
-    media_type: &'static str,
-    manifest: Vec<u8>,
-    blobs: BTreeMap<BlobDigest, Vec<u8>>,
 }
 
 impl ImageRegistry {
@@ -40,16 +32,8 @@ impl ImageRegistry {
     /// # Errors
     /// The image cannot be put together.
     pub fn in_clear() -> anyhow::Result<Self> {
-        let mut archive = Archive::open(Cursor::new(archive("registry.example/own/app:1", &[7; 4096])?))?;
-        let image = archive.images()?.pop().context("an archive of one image")?;
-        let mut blobs = BTreeMap::new();
-        for blob in image.parts.blobs() {
-            let mut bytes = Vec::new();
-            archive.blob(&image, &blob.digest)?.read_to_end(&mut bytes)?;
-            blobs.insert(blob.digest, bytes);
-        }
-        let shelf = Shelf { media_type: image.media_type, manifest: image.manifest, blobs };
-        Ok(Self { shelf: Arc::new(shelf), asked: Arc::default(), tls: None })
+        let image = UnpackedImage::of(archive("registry.example/own/app:1", &[7; 4096])?)?;
+        Ok(Self { image: Arc::new(image), asked: Arc::default(), tls: None })
     }
 
     /// The same by TLS at this address, and the certificate of its authority in PEM.
@@ -77,7 +61,7 @@ impl ImageRegistry {
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let path = target.split('?').next().unwrap_or_default();
         lock(&self.asked).push(path.to_owned());
-        let Shelf { media_type, manifest, blobs } = &*self.shelf;
+        let UnpackedImage { media_type, manifest, blobs, .. } = &*self.image;
         let found = match path.rsplit_once('/') {
             _ if path == "/v2/" => Some(("application/json", &b"{}"[..])),
             Some((rest, _)) if rest.ends_with("/manifests") => Some((*media_type, manifest.as_slice())),
@@ -175,9 +159,9 @@ mod tests {
         let registry = ImageRegistry::in_clear().expect("an image");
         let head = hear(&registry, "HEAD /v2/own/app/manifests/1?ns=a HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
-        let digest = BlobDigest::of(&registry.shelf.manifest);
+        let digest = BlobDigest::of(&registry.image.manifest);
         assert!(head.contains(&format!("Docker-Content-Digest: {digest}\r\n")), "{head}");
-        let (blob, _) = registry.shelf.blobs.first_key_value().expect("a blob");
+        let (blob, _) = registry.image.blobs.first_key_value().expect("a blob");
         let two = format!("GET /v2/own/app/blobs/{blob} HTTP/1.1\r\n\r\nGET /v2/x HTTP/1.1\r\n\r\n");
         let said = hear(&registry, &two);
         assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("HTTP/1.1 404 Not Found"), "{said}");

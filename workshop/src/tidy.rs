@@ -2,6 +2,7 @@
 //! called, how comments and documents are written, and whether what they point at is there. It reads the checkout and reports;
 //! with `CAIRN_BLESS` set it writes `docs/proofs.md` and `docs/invariants.md` anew, and nothing else ever.
 
+mod cases;
 mod circles;
 mod directions;
 mod documents;
@@ -154,6 +155,7 @@ impl Code {
         let in_src = file.strip_prefix(folder).is_some_and(|path| path.starts_with("/src/"));
         self.findings.extend(text::findings(file, source));
         self.findings.extend(rooms::findings(file, source));
+        self.findings.extend(cases::findings(file, source));
         if directions::is_pure(member) && in_src {
             self.findings.extend(text::world(file, source));
         }

@@ -84,6 +84,13 @@ fn end_of_item(lines: &[Line<'_>], at: usize) -> usize {
     lines.len()
 }
 
+/// How many lines a function has between its braces, given where its first line stands; one without a body has none.
+pub(super) fn body(lines: &[Line<'_>], at: usize) -> usize {
+    let end = end_of_item(lines, at);
+    let opened = lines[at..end].iter().position(|line| line.code.trim_end().ends_with('{'));
+    opened.map_or(0, |opened| (end - at).saturating_sub(opened + 2))
+}
+
 /// A declaration, or anything else that has a doc comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
