@@ -1,7 +1,7 @@
 //! Volumes on the machines' own disks, on copies of the machine of `kube.rs`: they hold what they were asked for and no more, outlive
 //! their pods, grow, and go with their claims. What a power cut leaves of one is seen on a machine without Kubernetes.
 
-use crate::{Case, Context, MachinePlan, Owner, Prerequisite, Starts, Stranger, wild_pod};
+use crate::{Case, Context, MachinePlan, Owner, Prerequisite, Starts, Stranger, web_pod, wild_pod};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::Vm;
@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a volume grows with its claim, and goes with it", &["S10"], grown),
     case("a volume that was kept goes when nobody names it", &["S10", "Q6"], freed),
     case("a claim that no machine can meet waits, and says why", &["S10", "O2"], refused),
+    case("a pod has the part of a volume that it names", &["S10"], part),
     Case {
         needs: &[Prerequisite::Swtpm],
         starts: Starts::Cold,
@@ -52,6 +53,28 @@ fn grown(t: &Context) -> anyhow::Result<()> {
     let volume = cluster.kubectl(&["get", "pv", "--output=name"])?;
     cluster.kubectl(&["delete", "pvc", DATA, "--namespace", WILD, POD])?;
     cluster.kubectl(&["wait", "--for=delete", volume.trim(), POD])?;
+    Ok(())
+}
+
+/// A file of a ConfigMap, and a folder of an empty volume, which is made for it.
+fn part(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.kubectl(&["create", "configmap", "texts", "--from-literal=one=first", "--from-literal=two=second"])?;
+    let mut pod = web_pod("parts", false);
+    pod["spec"]["volumes"] =
+        json!([{ "name": "texts", "configMap": { "name": "texts" } }, { "name": "empty", "emptyDir": {} }]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([
+        { "name": "texts", "mountPath": "/text", "subPath": "two" },
+        { "name": "empty", "mountPath": "/deep", "subPath": "down/below" },
+    ]);
+    cluster.apply(t, &pod)?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/parts", POD])?;
+    let read =
+        |path| cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/parts:8080/proxy{path}")]);
+    ensure!(read("/text")? == "second", "{}", read("/text")?);
+    let mounts = read("/proc/self/mountinfo")?;
+    ensure!(mounts.contains("/down/below /deep "), "{mounts}");
+    cluster.kubectl(&["delete", "pod/parts", POD])?;
     Ok(())
 }
 

@@ -61,6 +61,8 @@ impl Mount {
                 Some("-t") => mount.kind = Some(value()?),
                 Some("-o") => value()?.split(',').for_each(|option| mount.option(option)),
                 Some("--bind") => mount.option("bind"),
+                // A part of a volume, by the descriptor that kubelet holds it by (`subpath_linux.go`): the kernel follows all paths.
+                Some("--no-canonicalize") => {}
                 Some(flag) if flag.starts_with('-') => {
                     return Err(Failure::usage(format!("mount: `{flag}` is not understood")));
                 }
@@ -169,6 +171,9 @@ mod tests {
         let bind = parse("-o bind,ro /a /b").expect("understood");
         assert_eq!(bind.flags, MountFlags::BIND | MountFlags::RDONLY);
         assert_eq!((bind.source.to_str(), bind.target.to_str()), (Some("/a"), Some("/b")));
+        let part = parse("--no-canonicalize -o bind /proc/9/fd/10 /data/kubelet/pods/x/volume-subpaths/v/web/0");
+        let part = part.expect("understood");
+        assert_eq!((part.source.to_str(), part.flags), (Some("/proc/9/fd/10"), MountFlags::BIND));
         let (target, flags) = (words("-f /a"), UnmountFlags::FORCE);
         assert_eq!(parse_unmount(&target).expect("understood"), (&target[1], flags));
     }
