@@ -50,7 +50,7 @@ use cluster::{Denial, Knowledge, View};
 use door::PutOff;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::recovery::RecoveryPubKey;
-use model::MachineId;
+use model::{Chain, MachineId};
 use netpolicy::CompiledPolicies;
 use pki::{Authority, CertificateProfile, CertifiedKey, ClientIdentity, IssueError, UnixTime};
 use tokio::sync::{Mutex, watch};
@@ -247,8 +247,8 @@ pub(crate) enum GrantError {
     #[error("{FULL}; nothing was changed")]
     Full,
     /// etcd did not say what became of it.
-    #[error("etcd gives no answer ({0}); ask again: what is asked twice is done once")]
-    Unanswered(#[source] NoAnswer),
+    #[error("etcd gives no answer ({}); ask again: what is asked twice is done once", Chain(.0))]
+    Unanswered(NoAnswer),
 }
 
 impl From<NoAnswer> for GrantError {

@@ -31,8 +31,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
     /// etcd denied the request, or could not be reached.
-    #[error("{0}")]
-    Refused(#[source] Box<Status>),
+    #[error(transparent)]
+    Refused(Box<Status>),
     /// No answer came within this time.
     #[error("nothing within {} s", .0.as_secs())]
     Silent(Duration),
