@@ -11,7 +11,7 @@ use qemu::network::PortAnswer;
 use serde_json::json;
 
 use super::kube::{Cluster, POD};
-use super::network::{MACHINE, NEIGHBOUR, PUBLIC_API};
+use super::network::{self, MACHINE, NEIGHBOUR, PUBLIC_API};
 use super::pods::{WILD, case};
 
 pub(crate) const CASES: &[Case] = &[
@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case("an open connection ends with the rule that let it in", &["A7", "W8"], closed),
     case("a service answers the LAN at a port of its namespace", &["A7", "W8"], service),
     case("a port for services is none of the machine's own", &["A7", "W8"], for_services),
+    case("of a cluster's ports the LAN has what is published", &["A7", "W8"], all_openings),
 ];
 
 /// Port of the machine that leads to the pod.
@@ -39,6 +40,15 @@ fn ported(t: &Context) -> anyhow::Result<Cluster> {
 }
 
 impl Cluster {
+    /// A pod in the machine's network listens at 8080 there.
+    fn listens(&self, t: &Context) -> anyhow::Result<()> {
+        let mut pod = web_pod("listens", false);
+        (pod["metadata"]["namespace"], pod["spec"]["hostNetwork"]) = (WILD.into(), true.into());
+        self.apply(t, &pod)?;
+        self.kubectl(&["wait", "--for=condition=Ready", "pod/listens", "--namespace", WILD, POD])?;
+        Ok(())
+    }
+
     /// Service of the web pod, of type LoadBalancer, at that port.
     fn balanced(&self) -> anyhow::Result<()> {
         self.kubectl(&["label", "pod/web", "app=web"])?;
@@ -146,16 +156,36 @@ fn service(t: &Context) -> anyhow::Result<()> {
 /// A pod in the machine's network listens there, and answers once the port is published for whatever listens.
 fn for_services(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::wild(t)?;
-    let mut pod = web_pod("listens", false);
-    (pod["metadata"]["namespace"], pod["spec"]["hostNetwork"]) = (WILD.into(), true.into());
-    cluster.apply(t, &pod)?;
-    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/listens", "--namespace", WILD, POD])?;
+    cluster.listens(t)?;
     cluster.balanced()?;
     cluster.run(&["publish", "add", &format!("8080,{PORT}/tcp"), "--namespace", "default"])?;
     cluster.answers_at(t, &[PUBLIC_API, PORT])?;
     cluster.run(&["publish", "remove", &cluster.rule()?])?;
     cluster.run(&["publish", "add", "--host", "8080/tcp", "--on", &cluster.status()?.name])?;
     cluster.answers_at(t, &[PUBLIC_API, 8080])
+}
+
+/// A port of a pod that is published, one of a service on each node, one of a pod in the machine's network: each asked for at the
+/// machine, and behind it at the service and the pod.
+fn all_openings(t: &Context) -> anyhow::Result<()> {
+    let cluster = ported(t)?;
+    cluster.listens(t)?;
+    cluster.balanced()?;
+    cluster.publishes(&[])?;
+    cluster.answers_at(t, &[PUBLIC_API, PORT])?;
+    let service = cluster.get("service/web")?["spec"].take();
+    let node_port: u16 = service["ports"][0]["nodePort"].to_string().parse().with_context(|| service.to_string())?;
+    let asked = network::private().chain(ASKED).chain([node_port]);
+    let scanned = cluster.outside.host.scan_tcp(MACHINE, asked, t.within(60))?;
+    ensure!(scanned.ports(PortAnswer::Open) == [PUBLIC_API, PORT], "{scanned:?}");
+    ensure!(scanned.answered().len() == 2, "{:?}", scanned.answered());
+    let pod = cluster.object_in(WILD, "pod/ported")?["status"]["podIP"].take();
+    for behind in [&service["clusterIP"], &pod] {
+        let address = behind.as_str().and_then(|address| address.parse().ok());
+        let ports = [80, 8080, PORT, node_port, 10_250].into_iter();
+        cluster.outside.silent(t, address.with_context(|| behind.to_string())?, ports)?;
+    }
+    cluster.answers_at(t, &[PUBLIC_API, PORT])
 }
 
 /// Connection by which all of a question but its end was sent.

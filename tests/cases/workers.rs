@@ -3,7 +3,10 @@
 
 use std::fs;
 
-use crate::{Case, Context, FleetKind, Prerequisite, ServiceStatus, Starts, endpoint_by_hand, object_file, web_pod};
+use crate::{
+    Case, Context, FleetKind, PacketKind, Prerequisite, ServiceStatus, Starts, endpoint_by_hand, kinds, object_file,
+    others, web_pod,
+};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::openmetrics;
@@ -22,6 +25,8 @@ pub(crate) const CASES: &[Case] = &[Case {
 /// Cases on copies of the two.
 pub(crate) const COPIES: &[Case] = &[
     case("the kubernetes api reaches a pod of another machine", &["A2", "W1"], reached),
+    case("what pods say leaves a machine within WireGuard alone", &["A2", "A7"], within_wireguard),
+    case("a policy holds for what comes from another machine", &["A7", "W2"], policy),
     case("a port of each machine leads to a pod of one", &["A2", "W2"], node_port),
     case("a service is published at each machine, wherever its pod is", &["A2", "W8"], published),
     case("a floating address leaves a machine that is cut off", &["A2", "W8"], floats),
@@ -43,6 +48,8 @@ pub(crate) const COPIES: &[Case] = &[
 ];
 
 const WORKERS: FleetKind = FleetKind::Workers;
+/// A web pod on each machine.
+const PODS: [&str; 2] = ["web-m1", "web-m2"];
 /// Specs of upstream's that need no image of theirs, of each of its groups. All of them: `cargo xtask conformance`.
 const SPECS: [&str; 20] = [
     "[sig-api-machinery] Discovery should locate the groupVersion and a resource within each APIGroup [Conformance]",
@@ -105,11 +112,41 @@ fn made(t: &Context) -> anyhow::Result<()> {
 
 fn reached(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
-    for pod in ["web-m1", "web-m2"] {
-        let said = cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/")])?;
-        ensure!(said == format!("Hello from {pod}\n"), "{said}");
-    }
+    PODS.iter().try_for_each(|pod| cluster.is_greeted_by(pod))
+}
+
+/// By a capture of the first machine's cable from before the apiserver there asks the pod of the second.
+fn within_wireguard(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    cluster.run(&["cluster", "link", "m1", "--capture"])?;
+    cluster.is_greeted_by(PODS[1])?;
+    let capture = fs::read(cluster.files_of("m1").join("network.pcapng"))?;
+    let carried = kinds(&capture)?;
+    let hidden = carried.get(&PacketKind::WireGuard).is_some_and(|packets| *packets > 10);
+    ensure!(hidden && others(&carried).is_empty(), "{carried:?}");
+    let greeting = b"Hello from";
+    ensure!(!capture.windows(greeting.len()).any(|bytes| bytes == greeting), "the pod's answer is to be read");
     Ok(())
+}
+
+/// A pod's own machine may always ask it. The apiserver of the first machine asks the pod of the second as anybody.
+fn policy(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy_of(t, WORKERS)?;
+    let closed = json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": { "name": "closed" },
+        "spec": { "podSelector": {}, "policyTypes": ["Ingress"] },
+    });
+    let greet = |cluster: &Cluster| {
+        let greet = PODS.into_iter().filter(|pod| cluster.is_greeted_by(pod).is_ok());
+        Ok(greet.map(str::to_owned).collect())
+    };
+    cluster.comes_to(&PODS, t.within(20), greet)?;
+    cluster.apply(t, &closed)?;
+    cluster.comes_to(&PODS[..1], t.within(60), greet)?;
+    cluster.kubectl(&["delete", "networkpolicy/closed"])?;
+    cluster.comes_to(&PODS, t.within(20), greet)
 }
 
 /// The apiserver of the first machine calls each, by the VPN; the second one passes it on to the first.
@@ -394,6 +431,14 @@ fn shows(t: &Context, cluster: &Cluster, node: &str, roles: &str) -> anyhow::Res
 }
 
 impl Cluster {
+    /// Has the apiserver ask a web pod, wherever that is; one that is silent it gives up after 30 s.
+    fn is_greeted_by(&self, pod: &str) -> anyhow::Result<()> {
+        let path = format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/");
+        let said = self.kubectl(&["get", "--raw", &path])?;
+        ensure!(said == format!("Hello from {pod}\n"), "{said}");
+        Ok(())
+    }
+
     /// Applies or deletes what a file of the README's says.
     fn example(&self, verb: &str, name: &str) -> anyhow::Result<()> {
         let unchecked = (verb == "apply").then_some(UNCHECKED);
