@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::{
     Case, CommandRefusal, Context, CopiedMachine, FleetCopy, FleetKind, Follower, Image, MachinePlan, Owner,
-    Prerequisite, ServiceStatus, Starts, Status, Stranger, Via, object_file, recovered, same_machine, web_pod,
+    Prerequisite, ServiceStatus, Starts, Status, Stranger, Via, object_file, page_of, recovered, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
@@ -580,7 +580,7 @@ impl Cluster {
 
     /// The web pod answers the apiserver, at the port where it listens.
     pub(crate) fn says_hello(&self) -> anyhow::Result<()> {
-        let said = self.kubectl(&["get", "--raw", "/api/v1/namespaces/default/pods/web:8080/proxy/"])?;
+        let said = self.kubectl(&["get", "--raw", &page_of("web", "/")])?;
         ensure!(said == "Hello from web\n", "{said}");
         Ok(())
     }

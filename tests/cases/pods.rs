@@ -4,7 +4,8 @@
 use std::net::Ipv4Addr;
 
 use crate::{
-    Case, CommandRefusal, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, web_pod, wild_namespace, wild_pod,
+    Case, CommandRefusal, Context, FleetKind, Prerequisite, Starts, endpoint_by_hand, page_of, web_pod, wild_namespace,
+    wild_pod,
 };
 use anyhow::{Context as _, ensure};
 use qemu::network::PortAnswer;
@@ -114,7 +115,7 @@ const MOUNTED: [&str; 8] = [
 
 fn files(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
-    let mounts = cluster.file_of_pod("/proc/self/mountinfo")?;
+    let mounts = cluster.kubectl(&["get", "--raw", &page_of("web", "/proc/self/mountinfo")])?;
     let places: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
     ensure!(places.contains(&"/etc/hosts"), "{mounts}");
     let of_system = |place: &str| ["/dev/", "/proc/", "/sys/"].iter().any(|system| place.starts_with(system));
@@ -129,7 +130,7 @@ fn files(t: &Context) -> anyhow::Result<()> {
 
 fn environment(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
-    let environment = cluster.file_of_pod("/proc/self/environ")?;
+    let environment = cluster.kubectl(&["get", "--raw", &page_of("web", "/proc/self/environ")])?;
     let names: Vec<&str> = environment.split('\0').filter_map(|entry| entry.split_once('=')).map(|it| it.0).collect();
     ensure!(names.contains(&"HOSTNAME"), "{names:?}");
     let usual = |name: &&str| ["PATH", "HOSTNAME", "HOME"].contains(name) || name.starts_with("KUBERNETES_");
@@ -198,11 +199,9 @@ fn calls(t: &Context) -> anyhow::Result<()> {
     let silent: Vec<_> = apis.chain([outside.clone(), METRICS.to_owned()]).collect();
     let said = cluster.called_by(t, "calls", &[&open[..], &silent, &closed()].concat().join(" "), |_| ())?;
     let is_said = |line: &str| said.lines().any(|said| said.starts_with(line));
-    for place in open {
-        ensure!(is_said(&format!("{place}: answers")), "{place}: {said}");
-    }
-    for place in silent {
-        ensure!(is_said(&format!("{place}: no ")), "{place}: {said}");
+    for place in open.iter().chain(&silent) {
+        let answers = said.lines().any(|line| line == format!("{place}: answers"));
+        ensure!(answers == open.contains(place) && answers != is_said(&format!("{place}: no ")), "{place}: {said}");
     }
     for place in closed() {
         ensure!(is_said(&format!("{place}: no connection: ")), "{place}: {said}");
@@ -519,10 +518,5 @@ impl Cluster {
         let processes: Vec<_> = services.filter_map(|it| Some((it.name, it.pid?, it.restarts))).collect();
         ensure!(!processes.is_empty(), "no service is a process");
         Ok(processes)
-    }
-
-    /// A file as a process in the web pod reads it.
-    fn file_of_pod(&self, path: &str) -> anyhow::Result<String> {
-        Ok(self.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/web:8080/proxy{path}")])?)
     }
 }

@@ -74,7 +74,7 @@ fn from_the_start(t: &Context) -> anyhow::Result<()> {
 }
 
 /// Policy for all pods of a namespace.
-fn policy(namespace: &str, name: &str, spec: &Value) -> Value {
+pub(crate) fn policy(namespace: &str, name: &str, spec: &Value) -> Value {
     let mut policy = json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",

@@ -1,6 +1,6 @@
 //! Pods in a sandbox of gVisor, on a machine whose image has it. Its owner makes it, as any other; it is the only case of that image.
 
-use crate::{Case, Context, Image, Prerequisite, Starts, web_pod};
+use crate::{Case, Context, Image, Prerequisite, Starts, page_of, web_pod};
 use anyhow::ensure;
 use serde_json::json;
 
@@ -28,9 +28,7 @@ fn sandboxed(t: &Context) -> anyhow::Result<()> {
         cluster.apply(t, &pod)?;
         cluster.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), POD])?;
     }
-    let kernel = |pod: &str| {
-        cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/proc/version")])
-    };
+    let kernel = |pod| cluster.kubectl(&["get", "--raw", &page_of(pod, "/proc/version")]);
     let (plain, sandboxed) = (kernel("plain")?, kernel("sandboxed")?);
     ensure!(!plain.contains("gvisor") && sandboxed.contains("gvisor"), "{plain} {sandboxed}");
     cluster.destroyed()

@@ -1,7 +1,7 @@
 //! Volumes on the machines' own disks, on copies of the machine of `kube.rs`: they hold what they were asked for and no more, outlive
 //! their pods, grow, and go with their claims. What a power cut leaves of one is seen on a machine without Kubernetes.
 
-use crate::{Case, Context, MachinePlan, Owner, Prerequisite, Starts, Stranger, web_pod, wild_pod};
+use crate::{Case, Context, MachinePlan, Owner, Prerequisite, Starts, Stranger, page_of, web_pod, wild_pod};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::Vm;
@@ -69,10 +69,9 @@ fn part(t: &Context) -> anyhow::Result<()> {
     ]);
     cluster.apply(t, &pod)?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/parts", POD])?;
-    let read =
-        |path| cluster.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/parts:8080/proxy{path}")]);
-    ensure!(read("/text")? == "second", "{}", read("/text")?);
-    let mounts = read("/proc/self/mountinfo")?;
+    let text = cluster.kubectl(&["get", "--raw", &page_of("parts", "/text")])?;
+    ensure!(text == "second", "{text}");
+    let mounts = cluster.kubectl(&["get", "--raw", &page_of("parts", "/proc/self/mountinfo")])?;
     ensure!(mounts.contains("/down/below /deep "), "{mounts}");
     cluster.kubectl(&["delete", "pod/parts", POD])?;
     Ok(())

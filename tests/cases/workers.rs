@@ -5,13 +5,14 @@ use std::fs;
 
 use crate::{
     Case, Context, FleetKind, PacketKind, Prerequisite, ServiceStatus, Starts, endpoint_by_hand, kinds, object_file,
-    others, web_pod,
+    others, page_of, web_pod,
 };
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::openmetrics;
 
 use super::kube::{self, POD, UNCHECKED};
+use super::policies;
 use super::saved::DAYS;
 use crate::owned::{Cluster, NAME, patience, text};
 use crate::specs::SpecProgram;
@@ -132,12 +133,7 @@ fn within_wireguard(t: &Context) -> anyhow::Result<()> {
 /// A pod's own machine may always ask it. The apiserver of the first machine asks the pod of the second as anybody.
 fn policy(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_of(t, WORKERS)?;
-    let closed = json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": { "name": "closed" },
-        "spec": { "podSelector": {}, "policyTypes": ["Ingress"] },
-    });
+    let closed = policies::policy("default", "closed", &json!({ "policyTypes": ["Ingress"] }));
     let greet = |cluster: &Cluster| {
         let greet = PODS.into_iter().filter(|pod| cluster.is_greeted_by(pod).is_ok());
         Ok(greet.map(str::to_owned).collect())
@@ -433,8 +429,7 @@ fn shows(t: &Context, cluster: &Cluster, node: &str, roles: &str) -> anyhow::Res
 impl Cluster {
     /// Has the apiserver ask a web pod, wherever that is; one that is silent it gives up after 30 s.
     fn is_greeted_by(&self, pod: &str) -> anyhow::Result<()> {
-        let path = format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy/");
-        let said = self.kubectl(&["get", "--raw", &path])?;
+        let said = self.kubectl(&["get", "--raw", &page_of(pod, "/")])?;
         ensure!(said == format!("Hello from {pod}\n"), "{said}");
         Ok(())
     }

@@ -105,7 +105,7 @@ pub use joiner::Joiner;
 pub use owner::{CommandRefusal, Follower, Owner, REFUSED, key_of_owner, wait_state};
 pub use pace::HostPace;
 pub use plan::{MachinePlan, Via};
-pub use pod::{endpoint_by_hand, object_file, web_pod, wild_namespace, wild_pod};
+pub use pod::{endpoint_by_hand, object_file, page_of, web_pod, wild_namespace, wild_pod};
 pub use records::Records;
 pub use registry::ImageRegistry;
 pub use relay::Relay;

@@ -17,6 +17,12 @@ pub fn object_file(t: &Context, object: &Value) -> anyhow::Result<String> {
     Ok(file.to_string_lossy().into_owned())
 }
 
+/// Where the apiserver has what the web server of a pod answers for a path: with `--files` a file as a process in the pod reads it.
+#[must_use]
+pub fn page_of(pod: &str, path: &str) -> String {
+    format!("/api/v1/namespaces/default/pods/{pod}:8080/proxy{path}")
+}
+
 /// A pod of the image's web server, for the namespace `default`. A privileged one is there to be refused.
 #[must_use]
 pub fn web_pod(name: &str, privileged: bool) -> Value {
